@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import resource
 from collections.abc import AsyncIterator
 
@@ -23,6 +24,7 @@ from workers.gateway import config_file
 from workers.gateway.config_file import ConfigFile
 from workers.gateway.gateway import FREE_DESCRIPTORS, Gateway
 from workers.gateway.options import GatewayOptions
+from workers.net import compression
 from workers.protocol.control import GatewayConfig
 
 from .conftest import AUTH, KEY, application, config, free_port, plan
@@ -170,4 +172,47 @@ async def test_keys_and_applications_that_are_gone_are_so_on_open_connections(tm
         assert statuses == [503, 503, 404, 404, 503, 503, 401]
         unavailable, missing = [CODE.UNAVAILABLE] * 2, [CODE.NOT_FOUND] * 2
         assert codes == [*unavailable, *missing, *unavailable, CODE.UNAUTHENTICATED]
+        writer.close()
+
+
+async def test_requests_that_are_no_queries_yet_are_counted_by_status_and_queries_are_not(tmp_path):
+    async with fronts(tmp_path) as (gateway, port, grpc_port), connected(grpc_port) as peer:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        # First there is no configuration, then nothing is warm.
+        for given, number in ((None, 1), (config(plan(1, {}, {}), [application("numbers")]), 3)):
+            if given is not None:
+                gateway.configure(given)
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(post(PATH, BODY, **AUTH))
+            assert (await answer(reader))[0] == 503
+            peer.ask(number, request().SerializeToString(), keyed("ModelInfer"))
+            assert (await ended(peer, number))[0] is CODE.UNAVAILABLE
+            text = gateway._metrics.text().decode()
+            for status in ("503", "UNAVAILABLE"):
+                assert f'nereus_gateway_invalid_requests_total{{status="{status}"}} 1.0' in text
+            writer.close()
+        assert gateway._front.accounts.totals["numbers"].failed == 2
+
+
+@pytest.mark.parametrize("binary", [True, False])
+async def test_an_answer_that_cannot_be_compressed_is_an_error(tmp_path, devices, monkeypatch, binary):
+    def fails(*_) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(compression, "compress", fails)
+    (device,) = devices("d0")
+    device.warm(("numbers", "big"))
+    tensor = {"name": "x", "shape": [64, 4], "datatype": "FP32", "data": [1.5] * 256}
+    wanted = {"name": "y", "parameters": {"binary_data": binary}}
+    body = json.dumps({"inputs": [tensor], "outputs": [wanted]}).encode()
+    async with fronts(tmp_path) as (gateway, port, _):
+        gateway.configure(
+            config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")])
+        )
+        await eventually(lambda: gateway.ready, "the gateway is ready")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(post(PATH, body, **AUTH, **{"Accept-Encoding": "gzip"}))
+        assert (await answer(reader))[0] == 500
+        total = gateway._front.accounts.totals["numbers"]
+        assert (total.failed, total.in_time + total.late) == (1, 0)
         writer.close()

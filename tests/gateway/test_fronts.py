@@ -6,10 +6,12 @@ import asyncio
 import gc
 import time
 import weakref
+from types import SimpleNamespace
 
 import msgspec
 
 from tools.waiting import eventually_async
+from workers.gateway import core_sides
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.catalog import Catalog
 from workers.gateway.core_link import CoreLink
@@ -140,3 +142,34 @@ async def test_the_first_gateway_decides_for_others_that_stop_until_they_have(tm
     await second.stop(0.1)
     async with asyncio.timeout(300):
         await stops
+
+
+async def test_the_first_gateway_waits_for_queries_of_one_that_could_not_say_yet_that_it_stops(tmp_path, monkeypatch):
+    monkeypatch.setattr(core_sides, "NOTICE_S", 0.05)
+    first, second = await two(tmp_path)
+    await eventually_async(lambda: first._side._fronts._fronts)
+    (front,) = first._side._fronts._fronts.values()
+    asked, later = SimpleNamespace(answer=print), SimpleNamespace(answer=print)
+    front._flights[1] = asked
+    drain = asyncio.create_task(first._side.drain(10_000))
+    await asyncio.sleep(0.5)
+    assert not drain.done()
+    front._flights[2] = later
+    asked.answer = None
+    async with asyncio.timeout(300):
+        await drain
+    front._flights.clear()
+    await first.stop(0.1)
+    await second.stop(0.1)
+
+
+async def test_a_core_that_was_away_learns_that_a_front_stops(tmp_path):
+    path = tmp_path / "core"
+    link = CoreLink(Endpoint(f"unix:{path}"), Hello("front", "front"), front=None, configure=print)
+    link.start()
+    link.leave()
+    fronts = core()
+    await fronts.listen(path)
+    await eventually_async(lambda: fronts.all_leaving)
+    await link.close()
+    await fronts.close()

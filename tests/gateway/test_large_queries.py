@@ -20,6 +20,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tests.pressure.wire import answer, post
 from tools.waiting import eventually_async
+from workers.gateway import parsing
 from workers.gateway.catalog import Catalog
 from workers.gateway.errors import Unavailable
 from workers.gateway.parser_process import Parsed, ParseOrder
@@ -319,3 +320,21 @@ async def test_a_request_that_was_parsed_by_another_signature_may_come_again():
             assert isinstance(outcome, Unavailable) and "have just changed" in str(outcome)
     async with parsed(catalog(words), catalog(words)) as outcome:
         assert outcome.query.terms.rows == 1
+
+
+# --- its process ------------------------------------------------------------------------------------------------------
+
+
+async def test_settings_are_set_aside_only_while_a_process_starts_and_bodies_are_freed(monkeypatch):
+    entered, without_settings = [], parsing._without_settings
+    monkeypatch.setattr(parsing, "_without_settings", lambda: entered.append(1) or without_settings())
+    words = catalog(application("words"))
+    apart = Parsing(lambda: words, 1 << 20)
+    for _ in range(3):
+        order = ParseOrder(json.dumps(texts(10)).encode(), b"identity", 1 << 20, 64, "words", None)
+        outcome: asyncio.Future = asyncio.get_running_loop().create_future()
+        apart.submit(Parse("a", order, lambda _, found, outcome=outcome: outcome.set_result(found)))
+        assert (await outcome).query is not None
+        assert order.body == b""
+    assert len(entered) == 1
+    await apart.close()

@@ -82,6 +82,7 @@ class CoreLink:
         self._queued: list[InFlightQuery] = []
         self._unreported: deque[FrontStats] = deque(maxlen=REPORTS)
         self._connection: FrameConnection | None = None
+        self._leaving = False
         self._closed = asyncio.Event()
         #: the core has taken this front, and why the connection ended
         self._joined, self._reason = False, ""
@@ -155,6 +156,7 @@ class CoreLink:
 
     def leave(self) -> None:
         """Have the core decide for this front until it has stopped."""
+        self._leaving = True
         if self._connection is not None:
             self._connection.send(Leaving())
 
@@ -221,6 +223,8 @@ class CoreLink:
 
     def _on_connected(self, connection: FrameConnection) -> None:
         connection.send(self._hello)
+        if self._leaving:
+            connection.send(Leaving())
         self._received_at = time.monotonic()
         self._connection = connection
         self._queued = self.flights

@@ -29,7 +29,7 @@ OVERLOAD_SHARE = 0.05
 OVERLOAD_ROWS = 3
 #: seconds after which one of several gateways accepts connections, even if it cannot serve yet
 PREPARE_S = 1.0
-#: seconds that the box's other gateways have for saying that they stop, too
+#: seconds that the box's other gateways have for saying that they stop, too; their queries are waited for all the same
 NOTICE_S = 0.5
 
 
@@ -130,9 +130,16 @@ class CoreHere:
 
     async def drain(self, grace_s: float) -> None:
         """Decide for those of the box's other gateways that stop, too, until they have."""
-        if self._options.local_gateways is not None:
-            await wait_until(lambda: self._fronts.leaving, min(NOTICE_S, grace_s))
-            await wait_until(lambda: not self._fronts.leaving, grace_s - NOTICE_S)
+        if self._options.local_gateways is None:
+            return
+        end = time.monotonic() + grace_s
+        await wait_until(lambda: self._fronts.all_leaving, min(NOTICE_S, grace_s))
+        # Of one whose event loop stalls, nothing is known yet. Later queries do not count: others may go on.
+        flights = self._fronts.local_flights
+        await wait_until(
+            lambda: not self._fronts.leaving and all(flight.answer is None for flight in flights),
+            end - time.monotonic(),
+        )
 
     async def close(self) -> None:
         """Hand over to the next core, if there is one, and finish writing the file."""

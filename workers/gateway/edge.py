@@ -82,12 +82,16 @@ class Edge(ABC):
         """A response without a template. Raises V2Error."""
 
     @abstractmethod
-    def respond(self, reply: Any, response: Any) -> None:
-        """Send a filled template, or what :meth:`render` returned."""
+    def respond(self, reply: Any, response: Any) -> GatewayError | None:
+        """Send a filled template, or what :meth:`render` returned; the error that was sent instead, if any."""
 
     @abstractmethod
     def refuse(self, reply: Any, error: GatewayError) -> None:
-        """Send an error."""
+        """Count and send the error of a request that was not submitted."""
+
+    @abstractmethod
+    def fail(self, reply: Any, error: GatewayError) -> None:
+        """Send the error of a query that was submitted, which the front counts."""
 
     # --- the story ----------------------------------------------------------------------------------------------------
 
@@ -151,7 +155,7 @@ class Edge(ABC):
         """
         reply = flight.context
         if isinstance(outcome, GatewayError):
-            self.refuse(reply, outcome)
+            self.fail(reply, outcome)
             return None
         run, terms, headers = outcome.run, flight.query.terms, outcome.headers
         try:
@@ -167,10 +171,9 @@ class Edge(ABC):
                 response = self.render(flight, outcome)
         except Exception as error:
             refusal = _unrenderable(flight, error)
-            self.refuse(reply, refusal)
+            self.fail(reply, refusal)
             return refusal
-        self.respond(reply, response)
-        return None
+        return self.respond(reply, response)
 
     def withdraw(self, waiting: Waiting | None) -> None:
         """The client of a query has left."""

@@ -1,7 +1,8 @@
 """Errors that a query can end in, with their status in HTTP and gRPC.
 
 ``outcome`` is how the gateway counts them: ``dropped`` (refused to keep others in time), ``failed`` (should have been
-answered), ``answered`` (as an answer), or None (the client's mistake: rejected before it counts as a query).
+answered), ``answered`` (as an answer), or None (the client's mistake: rejected before it counts as a query). Any error
+of a request that was not submitted is counted by its status instead.
 """
 
 from __future__ import annotations

@@ -36,7 +36,10 @@ class GatewayMetrics(Collector):
         self.registry = CollectorRegistry()
         self.totals: Mapping[str, ApplicationTotals] = {}
         self._invalid = Counter(
-            "nereus_gateway_invalid_requests_total", "Requests rejected as invalid", ("status",), registry=self.registry
+            "nereus_gateway_invalid_requests_total",
+            "Requests refused before they counted as queries",
+            ("status",),
+            registry=self.registry,
         )
         self.latency = Histograms(
             "nereus_gateway_latency_seconds",
@@ -72,7 +75,7 @@ class GatewayMetrics(Collector):
             self.registry.register(counted)
 
     def invalid(self, status: int | str) -> None:
-        """A request was rejected as invalid, with this status of HTTP, or of gRPC by name."""
+        """A request was refused before it counted as a query, with this status of HTTP, or of gRPC by name."""
         self._invalid.labels(str(status)).inc()
 
     def refresh(self, status: CoreStatus, ready: bool, core_here: bool) -> None:

@@ -57,6 +57,8 @@ class Parse:
 
     def finish(self, outcome: Parsed | GatewayError) -> None:
         done, self.done = self.done, None
+        # The edge keeps this until the answer, and the query has its own copy.
+        self.order.body = b""
         if isinstance(outcome, Parsed):
             self.id = outcome.id
             if outcome.error:
@@ -158,7 +160,8 @@ class Parsing:
             order.signatures = self._signatures(catalog)
             try:
                 async with asyncio.timeout(PARSE_S):
-                    with _without_settings():
+                    # The process starts with the pool's first order.
+                    with _without_settings() if self._pool is None else contextlib.nullcontext():
                         parsing = loop.run_in_executor(self._use_pool(), parse, order)
                     parsed = await parsing
                 self._started = True

@@ -53,6 +53,10 @@ class RemoteFront:
         self._terms: dict[tuple, Terms] = {}
         self.leaving = False
 
+    @property
+    def flights(self) -> list[InFlightQuery]:
+        return list(self._flights.values())
+
     # --- from the front -----------------------------------------------------------------------------------------------
 
     def submit(self, message: SubmitQueries, body: memoryview) -> None:
@@ -229,6 +233,21 @@ class Fronts:
     def leaving(self) -> bool:
         """Whether fronts that stop are connected."""
         return any(front.leaving for front in self._fronts.values())
+
+    @property
+    def all_leaving(self) -> bool:
+        """Whether fronts of this box are connected, and all of them stop."""
+        local = self._local
+        return bool(local) and all(front.leaving for front in local)
+
+    @property
+    def local_flights(self) -> list[InFlightQuery]:
+        """Queries of this box's fronts."""
+        return [flight for front in self._local for flight in front.flights]
+
+    @property
+    def _local(self) -> list[RemoteFront]:
+        return [front for connection, front in self._fronts.items() if not connection.remote]
 
     def take_stats(self) -> list[dict[str, ApplicationStats]]:
         taken, self._stats = self._stats, []

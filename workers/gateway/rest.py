@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from workers import log
 from workers.net import compression
 from workers.net.http1 import Exchange, RequestHead, Response
 from workers.protocol.frames import Buffer
@@ -31,6 +32,7 @@ from .errors import (
     GatewayError,
     Invalid,
     MethodNotAllowed,
+    ModelFailed,
     NotFound,
     UnsupportedEncoding,
     UnsupportedMethod,
@@ -42,6 +44,8 @@ from .metrics import GatewayMetrics
 from .open_pages import OpenPages
 from .parser_process import ParseOrder
 from .parsing import IN_LOOP_BYTES, Parsing
+
+logger = log.get("gateway.rest")
 
 _JSON = (b"content-type", b"application/json")
 _BINARY = (b"content-type", b"application/octet-stream")
@@ -161,7 +165,7 @@ class Rest(Edge):
         try:
             head.state = self._admit(head)
         except GatewayError as error:
-            return self._error(error)
+            return self._refusal(error)
         return None
 
     def handle(self, exchange: Exchange) -> None:
@@ -185,13 +189,9 @@ class Rest(Edge):
         headers = [_JSON] if status != 503 else [_JSON, (b"retry-after", b"1")]
         return status, headers, [_encode({"error": message})]
 
-    def _error(self, error: GatewayError) -> Response:
-        if error.outcome is None:
-            self._metrics.invalid(error.status)
-        headers = [_JSON, *error.headers]
-        if error.retry_after_s is not None:
-            headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
-        return error.status, headers, [_encode({"error": error.message})]
+    def _refusal(self, error: GatewayError) -> Response:
+        self._metrics.invalid(error.status)
+        return _error(error)
 
     # --- admission ---
 
@@ -301,17 +301,27 @@ class Rest(Edge):
             return 200, [_JSON], body
         return 200, [_BINARY, (b"inference-header-content-length", b"%d" % header_length)], body
 
-    def respond(self, reply: Exchange, response: bytes | Response) -> None:
+    def respond(self, reply: Exchange, response: bytes | Response) -> GatewayError | None:
         accepts = reply.head.state.accepts
         if accepts:
-            response = _compressed(accepts, response)
+            try:
+                response = _compressed(accepts, response)
+            except Exception:
+                logger.exception("response_not_compressed")
+                error = ModelFailed("internal error: the response could not be compressed")
+                self.fail(reply, error)
+                return error
         if type(response) is bytes:
             reply.succeed(response)
         else:
             reply.respond(*response)
+        return None
 
     def refuse(self, reply: Exchange, error: GatewayError) -> None:
-        reply.respond(*self._error(error))
+        reply.respond(*self._refusal(error))
+
+    def fail(self, reply: Exchange, error: GatewayError) -> None:
+        reply.respond(*_error(error))
 
     # --- the rest ---
 
@@ -348,6 +358,13 @@ def _open(page: Callable[[Exchange], None]) -> Call:
     return lambda exchange, _: page(exchange)
 
 
+def _error(error: GatewayError) -> Response:
+    headers = [_JSON, *error.headers]
+    if error.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
+    return error.status, headers, [_encode({"error": error.message})]
+
+
 def _compressed(accepts: bytes, response: bytes | Response) -> bytes | Response:
     """A response, compressed where its client and its size suggest it.
 
@@ -355,8 +372,13 @@ def _compressed(accepts: bytes, response: bytes | Response) -> bytes | Response:
         response: a filled template is its header lines, an empty line, and its body.
     """
     if type(response) is bytes:
-        lines, _, body = response.partition(b"\r\n\r\n")
+        # No partition(): it copies a large answer only to find that it is not compressed.
+        end = response.index(b"\r\n\r\n")
+        body = memoryview(response)[end + 4 :]
         encoding = compression.choose(accepts, len(body))
+        if encoding is None:
+            return response
+        lines = response[:end]
         headers = [tuple(line.split(b": ")) for line in lines.split(b"\r\n") if not line.startswith(b"content-length")]
         parts: Sequence[Buffer] = [body]
     else:

@@ -141,8 +141,7 @@ class Rpc(Edge):
         return endpoint, client
 
     def rejected(self, error: StatusError) -> None:
-        if not isinstance(error, GatewayError) or error.outcome is None:
-            self._metrics.invalid(error.code.name)
+        self._metrics.invalid(error.code.name)
 
     # --- queries ---
 
@@ -185,6 +184,9 @@ class Rpc(Edge):
 
     def refuse(self, reply: Reply, error: GatewayError) -> None:
         self.rejected(error)
+        self.fail(reply, error)
+
+    def fail(self, reply: Reply, error: GatewayError) -> None:
         # Without the frames that raised it there is no reference cycle.
         reply.settle(error.with_traceback(None))
 

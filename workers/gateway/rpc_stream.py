@@ -202,7 +202,7 @@ class _Stream:
             self._streaming.edge.refuse(query, error)
         except Exception:
             logger.exception("grpc_handler_failed")
-            query.settle(ModelFailed("internal error"))
+            self._streaming.edge.refuse(query, ModelFailed("internal error"))
         finally:
             self._flushing = flushing
         if query.outcome is not None:

@@ -4,7 +4,7 @@ import os
 import time
 
 from celery import Celery
-from celery.beat import EmbeddedService, Scheduler
+from celery.beat import EmbeddedService, Scheduler, error
 from celery.signals import worker_ready
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "appliance.settings")
@@ -38,8 +38,12 @@ class SteadyScheduler(Scheduler):
                 continue
             # Not from when it was due: what was missed while the box slept is not made up for.
             self._due[name] = now + entry.schedule.run_every.total_seconds()
-            if entry.options.get("queue") or self.sends(name):
-                self.apply_entry(entry, producer=self.producer)
+            try:
+                if entry.options.get("queue") or self.sends(name):
+                    self.apply_entry(entry, producer=self.producer)
+            except Exception as reason:
+                # It would end the thread, and with it all heartbeats, while the worker goes on.
+                error("%s was not sent: %s", name, reason, exc_info=True)
         return max(0.0, min(self._due.values()) - time.monotonic())
 
     def sends(self, name: str) -> bool:

@@ -213,8 +213,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _send_next(self) -> None:
         message = self._outbox.take()
         if message is SNAPSHOT:
+            overflowed, self._outbox.overflowed = self._outbox.overflowed, False
             await self._send_snapshot()
-            await asyncio.sleep(RESYNC_EVERY_S if self._outbox.dropped else 0)
+            # There may be another overflow while the whole state is sent.
+            await asyncio.sleep(RESYNC_EVERY_S if overflowed or self._outbox.overflowed else 0)
         elif message is not None:
             await self._send_in_time(message)
 

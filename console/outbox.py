@@ -20,12 +20,17 @@ class BrowserOutbox:
 
     Args:
         limit: most that may wait; one more empties the outbox but for :data:`SNAPSHOT`.
+
+    Attributes:
+        dropped: messages that were dropped by overflows.
+        overflowed: whether there was an overflow since its owner last set this to False.
     """
 
     def __init__(self, limit: int = LIMIT):
         self._limit = limit
         self._waiting: deque[dict[str, Any]] = deque()
         self.dropped = 0
+        self.overflowed = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -35,6 +40,7 @@ class BrowserOutbox:
             self._waiting.append(message)
         else:
             self.dropped += len(self._waiting) + 1
+            self.overflowed = True
             self.restart()
 
     def restart(self) -> None:

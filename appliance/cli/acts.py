@@ -117,10 +117,8 @@ def nodes(rest: httpx2.Client, options: Namespace) -> Shown:
         node["devices"] = mine
         up = sum(device["state"] == "up" for device in mine)
         there = "connected" if node["connected"] else node["last_words"] or "not connected"
-        cordoned = "drained" if node["drained"] else "cordoned" if node["cordoned_at"] else ""
-        rows.append(
-            (node["name"], node["state"], there, cordoned or "-", f"{up} of {len(mine)}", node["release"] or "-")
-        )
+        cordoned = "drained" if node["drained"] else "cordoned" if node["cordoned_at"] else "-"
+        rows.append((node["name"], node["state"], there, cordoned, f"{up} of {len(mine)}", node["release"] or "-"))
     return Shown(found, _table(("NODE", "STATE", "LINK", "CORDON", "DEVICES UP", "RELEASE"), rows))
 
 
@@ -194,7 +192,11 @@ def key(rest: httpx2.Client, options: Namespace) -> Shown:
 def rest(rest: httpx2.Client, options: Namespace) -> Shown:
     """Send any request; of a list, all pages come."""
     path = f"/{options.path.lstrip('/')}"
-    answer = rest.request(options.method, path, json=json.loads(options.data) if options.data else None)
+    try:
+        body = json.loads(options.data) if options.data else None
+    except ValueError as error:
+        raise ValueError(f"--data: must be JSON: {error}") from error
+    answer = rest.request(options.method, path, json=body)
     if answer.status_code == 404 and options.missing_ok:
         return Shown(None, ["null"])
     if not answer.is_success:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -62,10 +63,8 @@ class Guard:
 
     def stop(self) -> None:
         if self._process is not None:
-            try:
+            with contextlib.suppress(OSError):
                 self._process.stdin.close()
-            except OSError:
-                pass
             self._process.wait(10)
 
 
@@ -116,6 +115,7 @@ class SupervisedService:
     log: Path | None = None
     repair: Callable[[], str | None] | None = None
     process: asyncio.subprocess.Process | None = None
+    starting: bool = False
     up: asyncio.Event = field(default_factory=asyncio.Event)
     _group: int | None = None
 
@@ -129,6 +129,7 @@ class SupervisedService:
             OSError: no process or file descriptor is left.
         """
         output = self.log.open("ab", buffering=0) if self.log is not None else None
+        self.starting = True
         try:
             self.process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", _LAUNCH, str(os.getpid()), str(self.nice), *self.command),
@@ -139,6 +140,7 @@ class SupervisedService:
                 start_new_session=True,
             )
         finally:
+            self.starting = False
             if output is not None:
                 output.close()
         self._group = self.process.pid
@@ -152,20 +154,16 @@ class SupervisedService:
         """SIGTERM to the group's leader; SIGKILL to the whole group when its time is over."""
         if self.running:
             self.process.terminate()
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.process.wait(), self.stop_s)
-            except TimeoutError:
-                pass
         await self.kill(guard)
 
     async def kill(self, guard: Guard) -> None:
         """SIGKILL to the whole group: a leader that died may leave children behind, too."""
         if self._group is None:
             return
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._group, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         await self.process.wait()
         guard.remove(self._group)
         # Another group may get the number from now on.

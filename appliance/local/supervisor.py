@@ -82,6 +82,9 @@ class Supervisor:
                 pass
 
     def _reap(self) -> None:
+        if any(service.starting for service in self.services.values()):
+            # There may be a child of ours whose number is not known yet.
+            return
         own = {service.process.pid for service in self.services.values() if service.process is not None}
         for pid in proc.reap_orphans(own | {self.guard.pid}):
             logger.info("orphan_ended", pid=pid)

@@ -88,6 +88,12 @@ def test_a_key_is_made_and_a_node_is_cordoned_by_force_alone(nereus, appliance):
     assert "use the devices of box again" in nereus("cordon", "box", "--end")
 
 
+def test_a_body_that_is_no_json_is_refused_with_its_option():
+    options = parser().parse_args(["rest", "POST", "plan/", "--data", "{"])
+    with pytest.raises(ValueError, match="--data: must be JSON: "):
+        options.act(None, options)
+
+
 def test_an_upload_is_accepted(nereus, appliance, tiny_models):
     with appliance.rest() as client:
         new = {"name": "uploads", "slo_ms": 400, "signature": SIGNATURE}

@@ -103,6 +103,26 @@ def _command(pid: int) -> bytes:
 
 
 @pytest.mark.wide
+def test_a_killed_executor_comes_back_and_no_query_hangs(appliance, patient):
+    with load(appliance, rate=25) as running:
+        eventually(lambda: running.report.ok > 30, why="queries are answered")
+        victim = next(pid for pid in appliance.group_members() if b"workers.executor" in _command(pid))
+        os.kill(victim, signal.SIGKILL)
+        answered = running.report.ok
+        eventually(lambda: running.report.ok > answered + 100, why="queries are answered again")
+        report = running.stop()
+    assert report.unanswered == 0
+    # Answered, or refused clearly: not in time (503), or no answer from the device (504).
+    assert set(report.statuses) <= {200, 503, 504}, report.errors[:5]
+    assert report.ok >= 0.9 * report.sent, report.errors[:5]
+    with appliance.rest() as client:
+        look = lambda path: client.get(path).json()["results"]  # noqa: E731
+        eventually(lambda: {each["state"] for each in look("/devices/")} == {"up"}, why="the executor is back")
+        lost = lambda: any("device box/cpu" in plan["trigger_detail"] for plan in look("/plans/?limit=50"))  # noqa: E731
+        eventually(lost, why="a plan after the loss")
+
+
+@pytest.mark.wide
 def test_the_data_plane_serves_on_while_the_control_plane_is_away(appliance, patient):
     supervisor = appliance.process.pid
     services = ("web", "celery", "planning", "simulation", "redis")

@@ -366,6 +366,24 @@ async def test_the_supervisor_reaps_what_it_adopted(tmp_path):
         proc.adopt_orphans(False)
 
 
+async def test_a_service_that_ends_while_it_starts_is_no_orphan(tmp_path, monkeypatch):
+    supervisor = Supervisor(tmp_path)
+    supervisor.services["web"] = service = program("web", "raise SystemExit(3)")
+    create = asyncio.create_subprocess_exec
+
+    async def reaping(*command, **options):
+        process = await create(*command, **options)
+        # The loop, which would take its status, stands still.
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        supervisor._reap()
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", reaping)
+    await service.start(supervisor.guard)
+    assert await service.process.wait() == 3
+
+
 def test_a_killed_supervisor_takes_its_children_grandchildren_and_executors_along(tmp_path):
     file = tmp_path / "executor-box-cpu0.pid"
     script = textwrap.dedent(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from unittest.mock import AsyncMock
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -16,6 +17,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from console import consumers
+from console.outbox import LIMIT, SNAPSHOT
 from console.routing import urlpatterns
 from registry import members
 from scheduler import live
@@ -126,6 +128,17 @@ async def test_a_browser_that_asks_without_a_pause_gets_the_state_now_and_then(s
         while (event := (await browser.event())["event"]) != "pong":
             found += event == "snapshot"
         assert found <= 2 + (time.monotonic() - began) / consumers.RESYNC_EVERY_S
+
+
+async def test_only_a_state_that_follows_an_overflow_is_followed_by_a_pause(monkeypatch):
+    browser, pause = consumers.LiveConsumer(), AsyncMock()
+    monkeypatch.setattr(browser, "_send_snapshot", AsyncMock())
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    for changes in (0, LIMIT, 0):
+        for message in (SNAPSHOT, *[{"event": "changed"}] * changes):
+            browser.put(message)
+        await browser._send_next()
+    assert [call.args for call in pause.await_args_list] == [(0,), (consumers.RESYNC_EVERY_S,), (0,)]
 
 
 async def test_without_a_session_the_connection_ends_with_4401(db):

@@ -205,6 +205,19 @@ def test_beat_goes_by_the_monotonic_clock(monkeypatch):
     assert sorted(sent[6:]) == ["history", "plan", "promise", "tend"], "what was missed is not made up for"
 
 
+def test_beat_goes_on_while_redis_is_away(monkeypatch):
+    tried = []
+
+    def away(_) -> None:
+        tried.append(time.monotonic())
+        raise OSError("Connection refused")
+
+    monkeypatch.setattr(SteadyScheduler, "producer", property(away))
+    beat = SteadyScheduler(app, lazy=False, max_interval=300)
+    assert beat.tick() > 0
+    assert len(tried) == len(beat.schedule) > 1
+
+
 def test_the_worker_that_is_never_busy_for_long_sends_periodic_tasks_by_it(monkeypatch):
     started = []
     embedded = SimpleNamespace(start=lambda: started.append("beat"))

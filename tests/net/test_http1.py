@@ -111,7 +111,7 @@ async def test_others_have_their_turn_between_requests_that_came_in_one_read():
                 other.send(get("/other"))
 
         server.handle = noted
-        many.send(b"".join(get(f"/{i}") for i in range(500)))
+        many.send(b"".join(post(f"/{i}", b"x" * (i % 50)) for i in range(500)))
         assert (await other.answer())[2] == b"/other"
         assert [(await many.answer())[2] for _ in range(500)] == [f"/{i}".encode() for i in range(500)]
         assert handled.index(b"/other") < 100

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.db.models import F
 from django.utils import timezone
 
 from registry import clock
 from registry.models import Application, Device, Node, Profile, ProfileLatency, Variant
-from scheduler.control import requests
+from scheduler.control import leases
 from scheduler.members import presence
 from scheduler.models import WorkLease
 from tests.running import SIGNATURE
@@ -64,6 +63,9 @@ def variant(owner: Application, name: str, accuracy: float, ms_per_row: float, s
 
 def requested() -> list[str]:
     """The details of requests for a plan that none has served; from now on one has."""
-    details = [detail for _, _, detail in requests.plan_row().causes]
-    WorkLease.objects.update(started=F("wanted"), served=F("wanted"), causes=[])
-    return details
+    while row := WorkLease.objects.filter(name=leases.PLAN).first():
+        # Another request may come between the two.
+        unchanged = WorkLease.objects.filter(pk=row.pk, wanted=row.wanted)
+        if unchanged.update(started=row.wanted, served=row.wanted, causes=[]):
+            return [detail for _, _, detail in row.causes]
+    return []

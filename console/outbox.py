@@ -19,7 +19,7 @@ class BrowserOutbox:
     """Messages to a browser, in order.
 
     Args:
-        limit: most that may wait; one more empties the outbox but for :data:`SNAPSHOT`.
+        limit: most messages that may wait; one more empties the outbox, except for :data:`SNAPSHOT`.
 
     Attributes:
         dropped: messages that were dropped by overflows.

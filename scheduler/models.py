@@ -166,7 +166,7 @@ class WorkLease(models.Model):
 
 
 class Promise(models.Model):
-    """What is expected of the plan in force from when it was made on, and what came."""
+    """The expectation that a plan was published with, and the outcome beside it."""
 
     class State(models.TextChoices):
         WAITING = "waiting", "waits for its window to be over"

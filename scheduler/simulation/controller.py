@@ -30,7 +30,12 @@ class SimulationError(Exception):
 
 @dataclass(frozen=True)
 class Planned:
-    """``standby``: faster variants to keep warm; ``blocked``: not to be run for now."""
+    """A plan and what it asks of each device.
+
+    Attributes:
+        standby: faster variants to keep warm.
+        blocked: variants that may not run under this plan.
+    """
 
     at: float
     problem: Problem

@@ -138,7 +138,7 @@ class LateDevice(SimulatedDevice):
 
     Attributes:
         wanted: what should be resident, most important first; ``planned``: what of it the plan counts on.
-        blocked: what is not to be run for the moment.
+        blocked: variants that may not run under the present plan.
         due: since when each variant to be loaded has been wanted.
         rests_until: no load begins before.
         serves_until: batches that follow each other go before loads until then.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 LATE, PUBLISHED = "late", "published"
-#: the routing of late binding, in place of a router
+#: ``routing`` of stacks with late binding, which have no router
 LATE_BINDING = "late-binding"
 
 

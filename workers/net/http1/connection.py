@@ -133,7 +133,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _keep_rest(self) -> None:
-        """Count bytes that are not parsed yet, of which no more arrive for now."""
+        """Count bytes that are not parsed yet, while reading is paused."""
         size = len(self._parser.rest)
         if self._server.reserve(self, size):
             self._rest_bytes = size

@@ -24,7 +24,7 @@ from .protocol.specs import DeviceInfo
 #: the settings that an executor reads
 SETTINGS = ("NEREUS_CONFINE_EXECUTORS", "NEREUS_LOG_LEVEL", "NEREUS_PROFILE_SHARE", "NEREUS_QUEUE_ROWS")
 #: folders of this package whose code an executor runs
-_FOLDERS = (".", "confinement", "executor", "protocol", "dispatch", "transport")
+_FOLDERS = (".", "confinement", "executor", "protocol", "dispatch", "trust")
 _LIBRARIES = ("cryptography", "msgspec", "numpy", "onnxruntime", "onnxruntime-gpu", "uvloop")
 
 

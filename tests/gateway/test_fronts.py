@@ -25,7 +25,7 @@ from workers.protocol.frames import Hello, RequestShape, TensorHeader
 from workers.protocol.fronts import FrontStats, SubmitQueries
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.specs import ApplicationStats, PlanSpec
-from workers.transport.endpoints import Endpoint
+from workers.trust.endpoints import Endpoint
 from workers.v2.query import MOST, Terms, V2Query
 
 from .conftest import application, config, free_port

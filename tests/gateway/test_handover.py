@@ -28,7 +28,7 @@ from workers.gateway.rollout import Rollout
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Hello, RequestShape, TensorHeader
 from workers.protocol.specs import ApplicationSpec, DevicePlan, PeerSpec, PlanSpec, Route
-from workers.transport.endpoints import Endpoint
+from workers.trust.endpoints import Endpoint
 from workers.v2.query import Terms, V2Query
 
 from .conftest import config

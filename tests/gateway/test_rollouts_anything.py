@@ -35,7 +35,7 @@ from workers.protocol.frames import (
     TensorHeader,
     WarmVariant,
 )
-from workers.transport.endpoints import Endpoint
+from workers.trust.endpoints import Endpoint
 from workers.v2.query import Terms, V2Query
 
 from .conftest import VARIANTS, application, config, plan

@@ -34,7 +34,7 @@ def encrypted(devices, gateways):
         (device,) = devices("d0")
         device.warm(("numbers", "big"))
         made = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")])
-        gateway = gateways(made, constants={"workers.tls.LOOK_EVERY_S": 0.5}, NEREUS_TLS="on", **settings)
+        gateway = gateways(made, constants={"workers.trust.server.LOOK_EVERY_S": 0.5}, NEREUS_TLS="on", **settings)
         gateway.wait_ready()
         return gateway
 

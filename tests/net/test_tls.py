@@ -18,11 +18,11 @@ import pytest
 import uvloop
 
 from tools.waiting import eventually_async
-from workers.certificates import OwnCertificate
 from workers.net.grpc import Admitted, GrpcServer
 from workers.net.http1 import HttpServer
 from workers.net.limits import GrpcLimits, Http1Limits, TlsLimits
 from workers.net.tls import TlsAcceptor
+from workers.trust.server import OwnCertificate
 
 MIB = 1024 * 1024
 

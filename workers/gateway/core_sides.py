@@ -12,7 +12,7 @@ from workers.protocol.frames import Hello
 from workers.protocol.fronts import FrontStats
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.specs import ApplicationStats
-from workers.transport.endpoints import Endpoint
+from workers.trust.endpoints import Endpoint
 
 from .config_file import ConfigFile
 from .core_link import CoreLink

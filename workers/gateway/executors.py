@@ -32,7 +32,7 @@ from workers.protocol.frames import (
     Withdraw,
 )
 from workers.protocol.specs import Reach
-from workers.transport.endpoints import Endpoint, TlsClient, connect
+from workers.trust.endpoints import Endpoint, TlsClient, connect
 
 from .leases import DeviceLease
 

@@ -16,8 +16,8 @@ from workers.net.waiting import wait_until
 from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.frames import Hello
 from workers.protocol.gateways import CoreStatus
-from workers.transport.endpoints import Endpoint
-from workers.transport.identity import stored_key
+from workers.trust.endpoints import Endpoint
+from workers.trust.member import stored_key
 
 from .accounts import Accounts, Limits
 from .admin_socket import AdminSocket

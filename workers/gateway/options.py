@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workers.addresses import Address
-from workers.certificates import CertificateError
 from workers.metrics_access import LOOPBACK, MetricsAccess
 from workers.protocol.frame_limits import QueryLimits
-from workers.transport.endpoints import TlsClient
-from workers.transport.identity import client_context
+from workers.trust.authority import CertificateError
+from workers.trust.endpoints import TlsClient
+from workers.trust.member import client_context
 
 
 class CannotListen(OSError):

@@ -8,15 +8,16 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from workers import __version__, control_trust, disk, log, machine
+from workers import __version__, disk, log, machine
 from workers.addresses import Address
-from workers.certificates import CertificateError
 from workers.link import MemberLink, Membership
 from workers.metrics_access import MetricsAccess
 from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
 from workers.settings import Settings
-from workers.tls import ServerIdentity, control_context
-from workers.transport.identity import MemberIdentity, identity_file
+from workers.trust.authority import CertificateError
+from workers.trust.control_plane import control_context, follow
+from workers.trust.member import MemberIdentity, identity_file
+from workers.trust.server import ServerIdentity
 
 from .gateway import Gateway
 from .options import CannotListen, GatewayOptions, LocalGateways
@@ -75,7 +76,7 @@ async def serve(settings: Settings, number: int = 1) -> int:
     join()
     watching += [asyncio.create_task(identity.watch()) for identity in (http_tls, grpc_tls) if identity is not None]
     if member:
-        watching.append(asyncio.create_task(control_trust.follow(settings)))
+        watching.append(asyncio.create_task(follow(settings)))
     await stop.wait()
     for task in watching:
         task.cancel()

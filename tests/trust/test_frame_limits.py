@@ -29,10 +29,10 @@ from workers.protocol.frame_limits import (
 )
 from workers.protocol.frames import AskLease, Cluster, FromExecutor, Hello, ResultTensor, ToExecutor
 from workers.protocol.framing import PREFIX, VERSION, FrameError, Framing
-from workers.transport import endpoints
-from workers.transport.authority import ClusterAuthority
-from workers.transport.endpoints import Endpoint, MemberListener, TlsClient, connect
-from workers.transport.identity import MemberIdentity, PeerIdentity
+from workers.trust import endpoints
+from workers.trust.authority import Authority
+from workers.trust.endpoints import Endpoint, MemberListener, TlsClient, connect
+from workers.trust.member import MemberIdentity, PeerIdentity
 
 from .worlds import NOW, member
 
@@ -79,7 +79,7 @@ class Ends:
     """A listener with its identity, and those who may connect."""
 
     def __init__(self, folder) -> None:
-        authority = ClusterAuthority.make()
+        authority = Authority.make()
         self.node = member(authority, folder / "node.pem", "node", "far", NOW)
         self.gateway = member(authority, folder / "gateway.pem", "gateway", "box-gateway", NOW)
         self.received: list[int] = []

@@ -1,53 +1,48 @@
-"""A member's identity: its key, its certificate, and TLS contexts from both.
-
-The control plane issued the certificate.
+"""A member's identity: its key, the certificate that the control plane issued, and TLS contexts from both.
 
 A peer is recognised by the hash of its key, which the control plane lists in each configuration
 (:class:`~workers.protocol.specs.PeerSpec`); the certificate gives role and name. Dates are not checked, since boxes'
-clocks differ (``docs/decisions/18-trust-between-boxes.md``).
+clocks differ (``docs/decisions/18-trust-between-boxes.md``): each join renews the certificate, and the control plane
+renews it on connections that last.
 """
 
 from __future__ import annotations
 
 import datetime
-import hashlib
-import os
 import re
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from workers import disk, log
-from workers.certificates import (
+from workers.protocol.control import MOST_REQUEST, IssuedCertificate
+
+from .authority import (
     NO_CHECK_TIME,
-    PEM,
+    UNREADABLE,
+    Authority,
     CertificateError,
     issued_by,
-    no_password,
+    key_hash,
+    load_chain,
     private_pem,
     public_pem,
+    split,
 )
 
-#: a certificate's time from its issue, and when its member asks for the next one
-VALIDITY, RENEW_AFTER = datetime.timedelta(days=30), datetime.timedelta(days=10)
-#: what a certificate or request that others made may raise when it is parsed
-UNREADABLE = (
-    ValueError,
-    TypeError,
-    UnsupportedAlgorithm,
-    x509.DuplicateExtension,
-    x509.ExtensionNotFound,
-    x509.InvalidVersion,
-    x509.UnsupportedGeneralNameType,
-)
+#: a certificate's time from its issue; it begins earlier, for members whose clocks are behind
+VALIDITY, SKEW = datetime.timedelta(days=30), datetime.timedelta(days=1)
+#: earliest and latest issue that certificates can express, with their validity
+_EARLIEST = datetime.datetime(1950, 1, 3, tzinfo=datetime.UTC)
+_LATEST = datetime.datetime(9999, 11, 1, tzinfo=datetime.UTC)
 
 _URI = re.compile(r"nereus:(node|gateway)/([A-Za-z0-9_.~%-]+)")
 
@@ -81,8 +76,18 @@ class MemberIdentity:
     def __init__(self, file: Path, role: str, name: str):
         self._file, self._role, self._name = file, role, name
         self._listeners: list[Callable[[], None]] = []
-        self._key, self._certificates = self._load()
-        self.key_hash = key_hash(self._key.public_key())
+        try:
+            self._key, self._certificates = self._load()
+        except (OSError, CertificateError, *UNREADABLE) as error:
+            # Nobody pins the key: the control plane lists the new one after the next join.
+            if file.exists():
+                logger.error("identity_unreadable", path=str(file), reason=str(error), next="makes a new key")
+            self._key, self._certificates = ec.generate_private_key(ec.SECP256R1()), b""
+            self._write()
+
+    @property
+    def key_hash(self) -> str:
+        return key_hash(self._key.public_key())
 
     @property
     def pem(self) -> bytes:
@@ -102,6 +107,16 @@ class MemberIdentity:
         ).add_extension(x509.SubjectAlternativeName([member_uri(self._role, self._name)]), critical=False)
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
+    def renew(self, issued: IssuedCertificate) -> None:
+        """Take what the control plane issued; where nothing can be taken, the present certificate stays."""
+        if issued.refused:
+            logger.error("certificate_refused", reason=issued.refused)
+        elif issued.certificate:
+            try:
+                self.store(issued.certificate, issued.authorities)
+            except CertificateError as error:
+                logger.error("certificate_unusable", reason=str(error))
+
     def store(self, certificate: str, authorities: str) -> None:
         """Use an issued certificate from now on, and call those who want to know.
 
@@ -113,26 +128,19 @@ class MemberIdentity:
             CertificateError: it is not this member's, or cannot be used; the present one stays.
         """
         pem = f"{certificate.strip()}\n{authorities.strip()}\n".encode()
-        self._check(pem)
+        leaf = self._check(self._key, pem)
         if pem == self._certificates:
             return
         self._certificates = pem
         self._write()
-        until = self._leaf().not_valid_after_utc.isoformat()
-        logger.info("certificate_stored", member=self._name, until=until, key=self.key_hash)
+        logger.info(
+            "certificate_stored", member=self._name, until=leaf.not_valid_after_utc.isoformat(), key=self.key_hash
+        )
         for listener in self._listeners:
             listener()
 
     def on_replaced(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
-
-    def due(self, now: datetime.datetime | None = None) -> bool:
-        """Whether there is none, a third of its life is over, or the clock jumped."""
-        if not self._certificates:
-            return True
-        now = now or datetime.datetime.now(datetime.UTC)
-        leaf = self._leaf()
-        return now < leaf.not_valid_before_utc or leaf.not_valid_after_utc - now < VALIDITY - RENEW_AFTER
 
     def server_context(self) -> ssl.SSLContext:
         return server_context(self.pem)
@@ -140,29 +148,14 @@ class MemberIdentity:
     def client_context(self) -> ssl.SSLContext:
         return client_context(self.pem)
 
-    # --- the file ---------------------------------------------------------------------------------------------------
-
     def _load(self) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
-        try:
-            data = disk.read(self._file)
-            if data is not None:
-                return self._parse(data)
-        except (OSError, CertificateError, *UNREADABLE) as error:
-            # Nobody pins the key: the control plane lists the new one after the next join.
-            logger.error("identity_unreadable", path=str(self._file), reason=str(error), next="makes a new key")
-        self._key, self._certificates = ec.generate_private_key(ec.SECP256R1()), b""
-        self._write()
-        return self._key, b""
-
-    def _parse(self, data: bytes) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
-        key_pem, certificates = _split(data)
+        key_pem, certificates = split(self._file.read_bytes())
         key = serialization.load_pem_private_key(key_pem, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise CertificateError("its key is not an EC key")
-        self._key = key
         if certificates:
             try:
-                self._check(certificates)
+                self._check(key, certificates)
             except CertificateError as error:
                 logger.error("certificate_unusable", path=str(self._file), reason=str(error), next="asks for another")
                 certificates = b""
@@ -174,22 +167,32 @@ class MemberIdentity:
         except OSError as error:
             logger.error("identity_not_stored", path=str(self._file), reason=str(error))
 
-    def _leaf(self) -> x509.Certificate:
-        return x509.load_pem_x509_certificate(self._certificates)
-
-    def _check(self, pem: bytes) -> None:
+    def _check(self, key: ec.EllipticCurvePrivateKey, pem: bytes) -> x509.Certificate:
         try:
             leaf, *others = x509.load_pem_x509_certificates(pem)
             holder = _identity(leaf)
         except UNREADABLE as error:
             raise CertificateError(f"the issued certificate cannot be read: {error}") from None
-        if (holder.role, holder.name) != (self._role, self._name):
+        if holder[:2] != (self._role, self._name):
             raise CertificateError(f"the issued certificate is for {holder.role} {holder.name!r}")
-        if holder.key_hash != key_hash(self._key.public_key()):
+        if holder.key_hash != key_hash(key.public_key()):
             raise CertificateError("the issued certificate is for another key")
-        if not any(issued_by(leaf, public_pem(other)) for other in others):
+        if not any(issued_by(leaf, other) for other in others):
             raise CertificateError("none of the authorities that came along has issued the certificate")
-        server_context(private_pem(self._key) + pem)
+        server_context(private_pem(key) + pem)
+        return leaf
+
+
+def stored_key(file: Path) -> str:
+    """The :func:`key_hash` of the key in a member's ``file``; empty: none is readable."""
+    try:
+        key = serialization.load_pem_private_key(split(file.read_bytes())[0], None)
+    except (OSError, CertificateError, *UNREADABLE):
+        return ""
+    return key_hash(key.public_key())
+
+
+# --- TLS between members ----------------------------------------------------------------------------------------------
 
 
 def server_context(pem: bytes) -> ssl.SSLContext:
@@ -216,6 +219,32 @@ def client_context(pem: bytes) -> ssl.SSLContext:
     return _context(ssl.PROTOCOL_TLS_CLIENT, pem)
 
 
+def _context(protocol: int, pem: bytes) -> ssl.SSLContext:
+    key, certificates = split(pem)
+    if not certificates:
+        raise CertificateError("the member has no certificate of its cluster yet")
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    # A peer is known by its listed key, wherever it is.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= NO_CHECK_TIME
+    try:
+        roots, chain = b"", b""
+        for certificate in x509.load_pem_x509_certificates(certificates):
+            if certificate.subject == certificate.issuer:
+                roots += public_pem(certificate)
+            else:
+                chain += public_pem(certificate)
+        if not roots:
+            raise CertificateError("the member's certificate came without an authority")
+        context.load_verify_locations(cadata=roots.decode())
+        load_chain(context, chain, key)
+    except (OSError, *UNREADABLE) as error:
+        raise CertificateError(f"the member's certificate cannot be used: {error}") from None
+    return context
+
+
 def peer_of(connection: ssl.SSLObject | ssl.SSLSocket) -> PeerIdentity:
     """The member at the other end after the handshake; CertificateError if none."""
     data = connection.getpeercert(True)
@@ -232,13 +261,7 @@ def member_uri(role: str, name: str) -> x509.UniformResourceIdentifier:
     return x509.UniformResourceIdentifier(f"nereus:{role}/{quote(name, safe='')}")
 
 
-def member_of(extensions: x509.Extensions) -> tuple[str, str]:
-    """Role and name in a certificate or a request.
-
-    Raises:
-        CertificateError: there is not exactly one URI, or it does not have both.
-        x509.ExtensionNotFound, ValueError: the extensions cannot be read.
-    """
+def _member_of(extensions: x509.Extensions) -> tuple[str, str]:
     names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     match = _URI.fullmatch(uris[0]) if len(uris) == 1 else None
@@ -247,77 +270,57 @@ def member_of(extensions: x509.Extensions) -> tuple[str, str]:
     return match[1], unquote(match[2], errors="strict")
 
 
-def key_hash(key: ec.EllipticCurvePublicKey) -> str:
-    """sha256 (hex) of the key's SubjectPublicKeyInfo (DER), as in ``PeerSpec``."""
-    return hashlib.sha256(
-        key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    ).hexdigest()
-
-
-def stored_key(file: Path) -> str:
-    """The :func:`key_hash` of the key in a member's ``file``; empty: none is readable."""
-    try:
-        key = serialization.load_pem_private_key(_split(file.read_bytes())[0], None)
-    except (OSError, CertificateError, *UNREADABLE):
-        return ""
-    return key_hash(key.public_key())
-
-
 def _identity(certificate: x509.Certificate) -> PeerIdentity:
-    return PeerIdentity(*member_of(certificate.extensions), key_hash(certificate.public_key()))
+    return PeerIdentity(*_member_of(certificate.extensions), key_hash(certificate.public_key()))
 
 
-def _split(pem: bytes) -> tuple[bytes, bytes]:
-    blocks = PEM.findall(pem)
-    keys = [block for block in blocks if b"PRIVATE KEY" in block]
-    if len(keys) != 1:
-        raise CertificateError(f"there are {len(keys)} keys, not one")
-    return keys[0], b"".join(block for block in blocks if b"PRIVATE KEY" not in block)
+# --- the control plane's part -----------------------------------------------------------------------------------------
 
 
-def _context(protocol: int, pem: bytes) -> ssl.SSLContext:
-    key, certificates = _split(pem)
-    if not certificates:
-        raise CertificateError("the member has no certificate of its cluster yet")
-    context = ssl.SSLContext(protocol)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # A peer is known by its listed key, wherever it is.
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.verify_flags |= NO_CHECK_TIME
+@dataclass(frozen=True)
+class IssuedMember:
+    certificate: str  # PEM, with the way to the earlier authority
+    key_hash: str  # of its key
+    until: datetime.datetime  # its end
+
+
+def certify(authority: Authority, request: str, role: str, name: str, now: datetime.datetime) -> IssuedMember:
+    key = requested_key(request, role, name)
+    now = min(max(now, _EARLIEST), _LATEST)
+    certificate = authority.issue(
+        key,
+        [member_uri(role, name)],
+        (now - SKEW, now + VALIDITY),
+        (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH),
+        "nereus member",
+    )
+    until = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    return IssuedMember(certificate.decode(), key_hash(key), until)
+
+
+def requested_key(request: str, role: str, name: str) -> ec.EllipticCurvePublicKey:
+    """The key of a member's certificate signing request.
+
+    Raises:
+        CertificateError: it is malformed, its key is not of P-256, its signature is wrong, or it names another member.
+    """
+    if len(request) > MOST_REQUEST:
+        raise CertificateError(f"a certificate request has at most {MOST_REQUEST} characters, this one {len(request)}")
     try:
-        parsed = x509.load_pem_x509_certificates(certificates)
-        blocks = PEM.findall(certificates)
-        roots = [block for block, one in zip(blocks, parsed, strict=True) if one.subject == one.issuer]
-        chain = [block for block in blocks if block not in roots]
-        if not roots:
-            raise CertificateError("the member's certificate came without an authority")
-        context.load_verify_locations(cadata=b"".join(roots).decode())
-        _load_chain(context, b"".join(chain), key)
-    except (OSError, *UNREADABLE) as error:
-        raise CertificateError(f"the member's certificate cannot be used: {error}") from None
-    return context
-
-
-def _load_chain(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
-    """Load them through pipes: a confined process can neither open nor make files."""
-    ends = [_filled(chain), _filled(key)]
-    try:
-        context.load_cert_chain(*(f"/proc/self/fd/{end}" for end in ends), password=no_password)
-    finally:
-        for end in ends:
-            os.close(end)
-
-
-def _filled(data: bytes) -> int:
-    """The reading end of a pipe that holds ``data`` and ends there."""
-    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        if os.write(writing, data) != len(data):
-            raise OSError(f"a pipe holds less than {len(data)} bytes")
-    except BaseException:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    return reading
+        parsed = x509.load_pem_x509_csr(request.encode())
+        key = parsed.public_key()
+        # First the kind of key: a signature by a huge RSA key would take long to verify.
+        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+            raise CertificateError("the key of a certificate request must be an EC key of P-256")
+        if not parsed.is_signature_valid:
+            raise CertificateError("the certificate request is not signed by its own key")
+        named = _member_of(parsed.extensions)
+    except CertificateError as error:
+        raise CertificateError(f"certificate request refused: {error}") from None
+    except UNREADABLE as error:
+        raise CertificateError(f"certificate request refused: it cannot be read: {error}") from None
+    if named != (role, name):
+        raise CertificateError(
+            f"certificate request refused: it names {named[0]} {named[1]!r}, and the member is {role} {name!r}"
+        )
+    return key

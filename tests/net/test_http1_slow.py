@@ -1,7 +1,4 @@
-"""HTTP/1.1 servers that stop, and clients that read slowly.
-
-Every client that reads is given its time.
-"""
+"""HTTP/1.1 servers that stop, and clients that read slowly."""
 
 from __future__ import annotations
 

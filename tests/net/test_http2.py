@@ -1,7 +1,4 @@
-"""HTTP/2 by RFC 9113: valid requests and orderly ends.
-
-The requests may be cut up in any way.
-"""
+"""HTTP/2 by RFC 9113: valid requests, cut up in any way, and orderly ends."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Clients that send anything, in any pieces.
-
-Nothing is lost track of, and every answer is HTTP/2.
-"""
+"""Clients that send anything, in any pieces: nothing is lost track of."""
 
 from __future__ import annotations
 

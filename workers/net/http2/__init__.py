@@ -9,7 +9,7 @@ the stream. Left out, as gRPC needs none of it: push, priorities, and a dynamic 
 """
 
 from .connection import Http2Connection
-from .headers import HeaderList, KnownBytes
+from .headers import HeaderList
 from .stream import Http2Stream
 
-__all__ = ["HeaderList", "Http2Connection", "Http2Stream", "KnownBytes"]
+__all__ = ["HeaderList", "Http2Connection", "Http2Stream"]

@@ -22,8 +22,6 @@ class MetricError(ValueError):
 
 
 class Metric(Protocol):
-    """An accumulating metric over one validation set."""
-
     def add(self, outputs: Outputs, labels: np.ndarray) -> None:
         """Add rows of outputs (in the signature's order) and labels; MetricError."""
 

@@ -149,7 +149,7 @@ def wire_plan(
                     for p in here
                 ),
                 revisit_s=float(allocation.revisit_s.get(device.ref, 0.0)),
-                relief=tuple(_resident(variant, normalized, device.type, 1, 0.0, 0.0) for variant in others),
+                standby_residents=tuple(_resident(variant, normalized, device.type, 1, 0.0, 0.0) for variant in others),
             )
         )
     return specs.PlanSpec(

@@ -35,11 +35,11 @@ async def two(gateways, tiny_models, tmp_path, control_plane):
     for i, executor in enumerate(executors):
         (tmp_path / str(i)).mkdir()
         await executor.__aenter__()
-        executor.apply(1, [quick], [app], list(tiny_models.values()), relief=[heavy])
+        executor.apply(1, [quick], [app], list(tiny_models.values()), standby=[heavy])
 
     def plan(version: int, some: tuple[LoadPolicySpec, ...], stack: str = "ramsis") -> PlanSpec:
         refs = tuple(executor.info.id for executor in executors)
-        devices = tuple(DevicePlan(e.info.id, e.endpoint, (quick,), relief=(heavy,)) for e in executors)
+        devices = tuple(DevicePlan(e.info.id, e.endpoint, (quick,), standby_residents=(heavy,)) for e in executors)
         made = PlanSpec(version, devices, tuple(Route("app", ref, 0.5) for ref in refs), stack=stack)
         return msgspec.structs.replace(made, policies=(DevicePolicies("app", refs, (QUICK, HEAVY), some),))
 
@@ -50,7 +50,7 @@ async def two(gateways, tiny_models, tmp_path, control_plane):
 
     async def adopt(version: int, some: tuple[LoadPolicySpec, ...], stack: str = "ramsis") -> None:
         for executor in executors:
-            executor.apply(version, [quick], [app], list(tiny_models.values()), relief=[heavy])
+            executor.apply(version, [quick], [app], list(tiny_models.values()), standby=[heavy])
         control_plane.send(config(plan(version, some, stack), [app]))
 
         def adopted() -> bool:

@@ -1,7 +1,4 @@
-"""Protobuf's spelling of a V2 query says the same as HTTP's.
-
-Anything else is refused in words.
-"""
+"""Protobuf's spelling of a V2 query says the same as HTTP's."""
 
 from __future__ import annotations
 
@@ -51,10 +48,7 @@ def query(message: pb.ModelInferRequest, signature: Signature = TWO, max_rows: i
 
 
 def raw(x: np.ndarray | None = None) -> pb.ModelInferRequest:
-    """Make a query for ``TWO`` in another order than the signature's.
-
-    A client is free to use another one.
-    """
+    """Make a query for ``TWO`` in another order than the signature's."""
     a = np.array([[1, 2]], np.float32) if x is None else x
     return pb.ModelInferRequest(
         model_name="m",

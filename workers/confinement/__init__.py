@@ -33,8 +33,6 @@ _CUDA_SCRATCH = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Isolation:
-    """The means that keep a model apart from its box."""
-
     landlock: int  # the ABI of its domain, 0 without one
     seccomp: bool  # whether a filter forbids system calls
     threads: int = 0  # how many ran before, which Landlock does not confine
@@ -58,7 +56,6 @@ class Isolation:
 
 
 def isolation() -> Isolation:
-    """What this kernel offers to processes that are confined from their start."""
     return Isolation(landlock.abi(), seccomp.available())
 
 

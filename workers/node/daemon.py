@@ -360,7 +360,7 @@ class NodeDaemon:
         if self.config is not None:
             digests.update(self.config.keep)
             plans = self.config.plan.devices
-            digests.update(r.variant.digest for plan in plans for r in (*plan.residents, *plan.relief))
+            digests.update(r.variant.digest for plan in plans for r in (*plan.residents, *plan.standby_residents))
         self.cache.need(digests)
 
     async def _tick(self) -> None:

@@ -24,8 +24,6 @@ EXIT_GPU_LOST = 89
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """The end of one process."""
-
     pid: int
     crashed: bool  # the process's work may be the cause, unlike where an operator or the node ended it
     reason: str

@@ -54,16 +54,12 @@ class ApplicationTotals(msgspec.Struct, kw_only=True):
 
 
 class GatewayTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """All applications of one gateway."""
-
     applications: dict[str, ApplicationTotals]
     keys: dict[str, int] = {}  # queries by hash of each API key with a rate
     v: int = VERSION
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The core's view of a device."""
-
     connected: bool
     plan_version: int | None  # None where it is not connected
     warm: tuple[tuple[str, str], ...]  # (application, variant) of all that could run now
@@ -72,8 +68,6 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the core, for operators and clients."""
-
     adopted: int | None = None  # version of the plan that all applications follow; None while some still move
     newest: int = 0  # version of the newest plan
     cold: tuple[str, ...] = ()  # applications of the newest plan that no device can serve now

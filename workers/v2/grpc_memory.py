@@ -16,20 +16,14 @@ from .query import ANY_BYTES, LONGEST, MAX_ID, MOST, Terms, V2Query
 
 
 class GrpcMemory:
-    """Queries that were valid, by their other fields.
-
-    Each comes with an ``owner``, the caller's own.
-    """
+    """Valid queries by their other fields, each with an ``owner``, the caller's own."""
 
     def __init__(self) -> None:
         #: terms, sizes of raw contents, their order in the signature, owner
         self._known: dict[bytes, tuple[Terms, list[int], list[int], Any]] = {}
 
     def find(self, fields: RequestFields) -> tuple[V2Query, Any] | None:
-        """Return the query, and the owner that was remembered with one like it.
-
-        None: there was none.
-        """
+        """The query, and the owner of one like it; None: there was none."""
         known = self._known.get(fields.rest)
         if known is None:
             return None

@@ -76,10 +76,7 @@ class GrpcTemplate:
 
 
 def _parameter(name: str) -> bytes:
-    """Return a parameter as serialised, up to its number.
-
-    The number's eight bytes are the last ones.
-    """
+    """A parameter as serialised, without its number's eight bytes at the end."""
     message = pb.ModelInferResponse()
     set_parameters(message, {name: 1.0})
     return message.SerializeToString()[: -len(_pack(1.0))]

@@ -24,8 +24,6 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
 class IndexRequest(msgspec.Struct):
-    """A request for the repository's index. ``ready``: only ready models."""
-
     ready: bool | None = None
 
 
@@ -34,6 +32,13 @@ _encoder = msgspec.json.Encoder()
 
 
 def parse(body: Buffer, header_length: int | None, signature: Signature, max_rows: int) -> V2Query:
+    """The query alone, as :func:`read` finds it."""
+    return read(body, header_length, signature, max_rows)[0]
+
+
+def read(
+    body: Buffer, header_length: int | None, signature: Signature, max_rows: int
+) -> tuple[V2Query, dict[str, tuple[int, int]]]:
     """A request body as a query for ``signature``.
 
     Args:
@@ -41,19 +46,11 @@ def parse(body: Buffer, header_length: int | None, signature: Signature, max_row
         header_length: value of :data:`HEADER_LENGTH`; None: the whole body is JSON.
         max_rows: most rows that one query may have.
 
-    Raises:
-        V2Error: the query is not valid.
-    """
-    return read(body, header_length, signature, max_rows)[0]
-
-
-def read(
-    body: Buffer, header_length: int | None, signature: Signature, max_rows: int
-) -> tuple[V2Query, dict[str, tuple[int, int]]]:
-    """Parse a body as :func:`parse` does, and find the data of its inputs.
-
     Returns:
         The query, and where the data of each input begins and ends behind the JSON, unless it is in the JSON.
+
+    Raises:
+        V2Error: the query is not valid.
     """
     view = memoryview(body)
     if header_length is None:
@@ -112,7 +109,6 @@ class _Binary:
         return data
 
     def end(self) -> None:
-        """Check that nothing is left. Raises V2Error."""
         left = len(self._data) - self._offset
         if left:
             raise V2Error(f"body: {left} bytes after the last input's binary data")

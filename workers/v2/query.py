@@ -104,8 +104,6 @@ class Input(msgspec.Struct):
 
 
 class Output(msgspec.Struct):
-    """One output that the client wants."""
-
     name: str
     parameters: dict[str, Any] | None = None
 

@@ -1,8 +1,7 @@
 """A timer for an event loop that is precise to some tens of microseconds.
 
-Loops themselves count whole milliseconds.
-
-Linux has such timers as files (timerfd), which :mod:`os` offers only from Python 3.13 on.
+Loops themselves count whole milliseconds. Linux has such timers as files (timerfd), which :mod:`os` offers only from
+Python 3.13 on.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Identity of a running executor: digests of its code, settings and device.
 
-It is compared with the identity of the executor that the node would start now.
-
-Both ends compute it: the executor when it starts, from the code that it loads; the node daemon when it finds one that
-an earlier daemon started.
+It is compared with the identity of the executor that the node would start now. Both ends compute it: the executor when
+it starts, from the code that it loads; the node daemon when it finds one that an earlier daemon started.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The websocket by which a member talks with the control plane.
 
-A member is a node daemon or a gateway.
-
-The data plane never waits for it: :meth:`MemberLink.send` only puts a message into a bounded outbox, and a control
-plane that is away, refuses the member or sends malformed messages is logged and tried again.
+A member is a node daemon or a gateway. The data plane never waits for it: :meth:`MemberLink.send` only puts a message
+into a bounded outbox, and a control plane that is away, refuses the member or sends malformed messages is logged and
+tried again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Confinement of processes that run uploaded models, on Linux.
 
-It uses Landlock, seccomp and resource limits.
-
-Entry points: :func:`confine_inspection`, :func:`confine_executor`, and :func:`isolation` for what this kernel can do.
-Imports no other package of Nereus. ``docs/security.md`` says what is promised.
+It uses Landlock, seccomp and resource limits. Entry points: :func:`confine_inspection`, :func:`confine_executor`, and
+:func:`isolation` for what this kernel can do. Imports no other package of Nereus. ``docs/security.md`` says what is
+promised.
 """
 
 from __future__ import annotations

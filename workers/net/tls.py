@@ -1,9 +1,8 @@
 """TLS in front of a protocol.
 
-It bounds handshakes, and its flow control counts every unsent byte.
-
-uvloop's own ``create_server(ssl=…)`` bounds neither the number of handshakes nor what waits in the socket behind TLS:
-a protocol would see an empty write buffer while a client reads nothing. Needs uvloop.
+It bounds handshakes, and its flow control counts every unsent byte. uvloop's own ``create_server(ssl=…)`` bounds
+neither the number of handshakes nor what waits in the socket behind TLS: a protocol would see an empty write buffer
+while a client reads nothing. Needs uvloop.
 """
 
 from __future__ import annotations

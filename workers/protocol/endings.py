@@ -1,9 +1,8 @@
 """The end of a device's executor process, as its supervisor saw it.
 
-It is a file next to the device's socket.
-
-The connection's loss alone does not distinguish a crash from an orderly end; only the parent gets the exit status.
-The file is read within milliseconds of the loss, so it is written without waiting for the disk.
+It is a file next to the device's socket. The connection's loss alone does not distinguish a crash from an orderly end;
+only the parent gets the exit status. The file is read within milliseconds of the loss, so it is written without waiting
+for the disk.
 """
 
 from __future__ import annotations

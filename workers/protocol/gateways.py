@@ -1,10 +1,8 @@
 """Messages between the gateway processes of one box.
 
-They also go from these to the box's node daemon and supervisor.
-
-On a gateway's admin socket a peer sends :class:`~.frames.Hello` and then any number of
-:class:`~.frames.MetricsRequest`, each answered by :class:`~.frames.Metrics`, and of :class:`Ping`. Totals are in files
-(:mod:`workers.gateway.shared_stats`).
+They also go from these to the box's node daemon and supervisor. On a gateway's admin socket a peer sends
+:class:`~.frames.Hello` and then any number of :class:`~.frames.MetricsRequest`, each answered by
+:class:`~.frames.Metrics`, and of :class:`Ping`. Totals are in files (:mod:`workers.gateway.shared_stats`).
 """
 
 from __future__ import annotations

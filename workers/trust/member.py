@@ -198,9 +198,8 @@ def stored_key(file: Path) -> str:
 def server_context(pem: bytes) -> ssl.SSLContext:
     """Return a TLS 1.3 context that accepts members of the cluster alone.
 
-    :func:`peer_of` tells who connected, and the caller checks whether that member is listed.
-
-    Opens no file, so that a confined executor, which imported this module before, can make one.
+    :func:`peer_of` tells who connected, and the caller checks whether that member is listed. Opens no file, so that a
+    confined executor, which imported this module before, can make one.
 
     Args:
         pem: key, certificate chain and authorities, from :attr:`MemberIdentity.pem`.

@@ -1,9 +1,8 @@
 """A memory that recognises queries over gRPC. Pure.
 
-They differ from earlier ones in their id and raw contents only.
-
-Clients repeat the same fields with new raw contents. Where all inputs have raw contents, only the sizes of these can
-be wrong; everything else stands in the other fields, and the same bytes mean the same.
+They differ from earlier ones in their id and raw contents only. Clients repeat the same fields with new raw contents.
+Where all inputs have raw contents, only the sizes of these can be wrong; everything else stands in the other fields,
+and the same bytes mean the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Open Inference Protocol (V2) over HTTP. Pure.
 
-JSON, and the binary tensor data extension.
-
-:func:`parse` turns an HTTP body into a checked query; :func:`render` turns an executor's tensors into a response body.
+JSON, and the binary tensor data extension. :func:`parse` turns an HTTP body into a checked query; :func:`render` turns
+an executor's tensors into a response body.
 """
 
 from __future__ import annotations

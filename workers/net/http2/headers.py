@@ -1,9 +1,7 @@
 """Request headers of one connection, decoded by hpack and remembered by block.
 
-See RFC 7541, and section 8 of RFC 9113.
-
-Clients repeat the headers of their requests in a few bytes that refer to a table that both sides keep. A block that
-leaves this table unchanged means the same until another block changes it.
+See RFC 7541, and section 8 of RFC 9113. Clients repeat the headers of their requests in a few bytes that refer to a
+table that both sides keep. A block that leaves this table unchanged means the same until another block changes it.
 """
 
 from __future__ import annotations

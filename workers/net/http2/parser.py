@@ -1,8 +1,7 @@
 """A parser from bytes of one connection to frames.
 
-See RFC 9113, sections 3.4, 4 and 6. It has no socket and no clock, and only calls a sink.
-
-DATA is reported as it arrives, header blocks once they are complete, other frames whole.
+See RFC 9113, sections 3.4, 4 and 6. It has no socket and no clock, and only calls a sink. DATA is reported as it
+arrives, header blocks once they are complete, other frames whole.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Messages are protobuf, with raw or typed contents.
 
 :func:`split` finds the fields of a serialised ModelInferRequest, :func:`query` checks them against an application's
-signature, :func:`render` serialises a ModelInferResponse, whose outputs are raw contents always, as Triton's are.
+signature. :mod:`.grpc_template` serialises responses, whose outputs are raw contents always, as Triton's are.
 
 Protobuf copies every ``bytes`` field, once when it parses a message and once when the field is read. Raw contents do
 not go through it: a length-delimited field is its tag, its length and its bytes, and fields of a message may stand in
@@ -21,12 +21,12 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from workers.protocol.datatypes import CONTENTS, NUMPY
-from workers.protocol.frames import Buffer, TensorHeader
+from workers.protocol.frames import Buffer
 from workers.protocol.specs import Signature
 
 from . import inference_pb2 as pb
 from . import tensors
-from .query import COPY_BYTES, Input, Output, Request, V2Error, V2Query, binary_size, check, check_binary_size, wanted
+from .query import COPY_BYTES, Input, Output, Request, V2Error, V2Query, binary_size, check, check_binary_size
 
 #: fields at the top level of a message, one for each input, output, contents and parameter: more would take seconds
 FIELDS = 4096
@@ -209,24 +209,6 @@ def _typed(field: str, item: Input, contents: pb.InferTensorContents) -> bytes:
 
 
 # --- responses ------------------------------------------------------------------------------------------------------
-
-
-def render(
-    query: V2Query,
-    model: str,
-    version: str,
-    parameters: Mapping[str, str | bool | int | float],
-    headers: Sequence[TensorHeader],
-    parts: Sequence[Buffer],
-) -> bytes:
-    message = pb.ModelInferResponse(model_name=model, model_version=version, id=query.id)
-    set_parameters(message, parameters)
-    pieces: list[Buffer] = [b""]
-    for name, _, header, part in wanted(query, headers, parts):
-        message.outputs.add(name=name, datatype=header.datatype, shape=header.shape)
-        pieces += (RAW_OUTPUT, varint(len(part)), part)
-    pieces[0] = message.SerializeToString()
-    return b"".join(pieces)
 
 
 def set_parameters(message: pb.ModelInferResponse, parameters: Mapping[str, str | bool | int | float]) -> None:

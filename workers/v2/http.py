@@ -15,7 +15,7 @@ from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import Signature
 
 from . import tensors
-from .query import Input, NotSendable, Request, V2Error, V2Query, binary_size, check, check_binary_size, wanted
+from .query import Input, NotSendable, Request, V2Error, V2Query, binary_size, check, check_binary_size
 from .tensors import NoJsonForm, TensorError
 
 #: header with the length of the JSON part of a body
@@ -138,7 +138,11 @@ def render(
     """
     described: list[dict[str, Any]] = []
     binary: list[Buffer] = []
-    for name, as_binary, header, part in wanted(query, headers, parts):
+    by_name = {header.name: (header, part) for header, part in zip(headers, parts, strict=True)}
+    for name, as_binary in query.terms.outputs:
+        if name not in by_name:
+            raise V2Error(f"outputs.{name}: the model did not give it")
+        header, part = by_name[name]
         entry: dict[str, Any] = {"name": name, "datatype": header.datatype, "shape": header.shape}
         if as_binary:
             entry["parameters"] = {"binary_data_size": len(part)}

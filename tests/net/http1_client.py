@@ -53,8 +53,6 @@ class Held:
 
 
 class Transport:
-    """Hands data to the protocol that reads, and takes writes until it is closed."""
-
     def __init__(self) -> None:
         self.protocol: asyncio.BaseProtocol | None = None
         self.out = bytearray()
@@ -134,8 +132,6 @@ def client_context() -> ssl.SSLContext | None:
 
 
 class Browser:
-    """A client's end of one connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self.reader, self.writer = reader, writer
 
@@ -199,8 +195,6 @@ def everywhere(test):
 
 
 def encrypted(test):
-    """Run on uvloop with TLS."""
-
     def on(identity):
         async def main() -> None:
             TLS.set(identity)

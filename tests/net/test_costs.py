@@ -125,8 +125,6 @@ async def test_a_stream_ends_once_its_client_may_no_longer_call():
 
 
 class Idle:
-    """A connection as a server keeps it."""
-
     def __init__(self, touched: float, address: str = "", idle: bool = True):
         self.touched, self.address, self.idle = touched, address, idle
         self.evicted = False

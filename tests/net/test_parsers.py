@@ -83,7 +83,6 @@ class Requests:
 
 @st.composite
 def requests(draw) -> bytes:
-    """Requests of one client, most of them well-formed."""
     data = b""
     for _ in range(draw(st.integers(1, 5))):
         size = draw(st.sampled_from([0, 1, 10, 5000, 66_000, 90_000]))
@@ -163,7 +162,6 @@ BLOCK = hpack.Encoder().encode(HEAD)
 
 @st.composite
 def well_formed(draw) -> Frame:
-    """A frame of a client."""
     number, end = draw(st.sampled_from([1, 3, 5])), draw(st.sampled_from([[], ["END_STREAM"]]))
     padding = draw(st.sampled_from([None, 0, 7, 255]))
     flags = end if padding is None else [*end, "PADDED"]

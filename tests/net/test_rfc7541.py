@@ -27,7 +27,6 @@ def decode(*blocks: bytes) -> list[dict[bytes, bytes]]:
 
 
 def path(*pieces: bytes) -> bytes:
-    """A block of the fields above, and more; it leaves no path in the table."""
     return b"\x83\x86\x04\x02/p" + b"".join(pieces)
 
 
@@ -104,7 +103,6 @@ def test_section_is_a_compression_error(blocks):
 
 
 def test_section_2_2_a_block_means_what_the_table_says_when_it_comes():
-    """Blocks are remembered, but only as long as the table is the same."""
     again = path(b"\xbe")
     found = decode(path(b"\x40\x01a\x01b"), again, again, path(b"\x40\x01c\x01d"), again)
     assert [one.get(b"a") for one in found] == [b"b", b"b", b"b", None, None]

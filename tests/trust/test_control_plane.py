@@ -99,7 +99,6 @@ async def test_another_authority_is_refused_and_gets_no_token(tmp_path, genuine)
 
 
 async def test_an_impostor_that_shows_the_pinned_authority_gets_no_token(tmp_path, genuine):
-    """It is public: who has it is nobody yet."""
     other = made(tmp_path / "other")
     async with Peer(other, genuine.shown_authority()).listening() as peer:
         values = member(tmp_path / "home", peer.url, pin(genuine))

@@ -76,8 +76,6 @@ def test_limits_follow_from_the_settings():
 
 
 class Ends:
-    """A listener with its identity, and those who may connect."""
-
     def __init__(self, folder) -> None:
         authority = Authority.make()
         self.node = member(authority, folder / "node.pem", "node", "far", NOW)
@@ -166,7 +164,6 @@ async def test_a_member_has_a_bounded_number_of_connections(ends, monkeypatch):
 
 
 async def test_the_kernel_watches_connections_between_boxes(ends):
-    """Nobody closes the connections of a box that is gone."""
     node = PeerIdentity("node", "far", ends.node.key_hash)
     async with ends.listening() as port:
         client = TlsClient(ends.gateway.client_context, LIMITS)

@@ -158,7 +158,6 @@ def test_another_control_plane_is_trusted_by_the_ca_file(tmp_path):
 
 
 def test_an_own_certificate_that_cannot_be_renewed_serves_on(tmp_path):
-    """Its authority's key is lost, and the box has a new name."""
     first = ServerIdentity(settings(tmp_path, TLS="on"))
     (tmp_path / "tls" / "authority-key.pem").unlink()
     renamed = settings(tmp_path, TLS="on", ALLOWED_HOSTS="new.example.com")
@@ -210,7 +209,6 @@ class PowerCut(Exception):
 
 @pytest.mark.parametrize("writes", range(4))
 def test_a_rotation_that_is_cut_off_is_completed_or_never_was(tmp_path, monkeypatch, writes):
-    """Before each of its files."""
     server, before = serve_and_trust(tmp_path)
     write, left = disk.write_private, [writes]
 
@@ -234,7 +232,6 @@ def test_a_rotation_that_is_cut_off_is_completed_or_never_was(tmp_path, monkeypa
 
 
 def test_a_server_that_runs_for_years_renews_its_certificate(tmp_path, monkeypatch):
-    """Long before its end, while clients go on."""
     server, client = serve_and_trust(tmp_path)
     began, serials = datetime.datetime.now(UTC), []
     for year in range(25):

@@ -18,7 +18,6 @@ DAY = datetime.timedelta(days=1)
 def member(
     authority: Authority, file: Path, role: str = "node", name: str = "a", now: datetime.datetime = NOW
 ) -> MemberIdentity:
-    """A member whose certificate was issued at ``now``."""
     identity = MemberIdentity(file, role, name)
     renew(authority, identity, role, name, now)
     return identity

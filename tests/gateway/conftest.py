@@ -25,6 +25,7 @@ from websockets.sync.server import serve
 from tests.forked import ForkedProcess, of_members
 from tests.running import bare_environment, eventually, free_ports
 from workers.dispatch import stacks
+from workers.gateway.options import GatewayOptions
 from workers.node.losses import how_it_ended
 from workers.protocol import control, endings
 from workers.protocol.control import GatewayConfig
@@ -120,6 +121,15 @@ def wait_for(condition, what: str, seconds: float = 300.0):
 async def until(condition, what: str):
     """The same beside other tasks."""
     return await asyncio.to_thread(wait_for, condition, what)
+
+
+def gateway_options(home: Path, number: int = 1, **settings: str) -> GatewayOptions:
+    """Options of a gateway in this process, on free ports unless ``settings`` name others."""
+    http, grpc = free_ports(2)
+    ports = {"NEREUS_HTTP": f"127.0.0.1:{http}", "NEREUS_GRPC": f"127.0.0.1:{grpc}"}
+    made = Settings.from_environ({"NEREUS_HOME": str(home), "NEREUS_NODE_NAME": "box", **ports, **settings})
+    made.make_folders()
+    return GatewayOptions(made, number)
 
 
 class DeviceProcess:

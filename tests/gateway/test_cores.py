@@ -88,7 +88,7 @@ async def test_queries_at_the_core_of_a_gateway_that_is_removed_get_an_answer(tm
     asking, elsewhere = Asking(), HoldingCore()
     fronts = Fronts(elsewhere, CoreStatus)
     await fronts.listen(tmp_path / "core")
-    own = Rollout("two", 64, 60.0, GatewayMetrics("two"))
+    own = Rollout("two", 64, GatewayMetrics("two"))
     cores = Cores(
         asking.front,
         "two",
@@ -105,7 +105,6 @@ async def test_queries_at_the_core_of_a_gateway_that_is_removed_get_an_answer(tm
     assert isinstance(asking.outcomes["q"], Unavailable)
     assert asking.front.accounts.queries == 0 and not elsewhere.held
     await cores.close()
-    await own.close()
     await fronts.close()
 
 

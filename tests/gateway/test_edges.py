@@ -23,22 +23,21 @@ from tools.waiting import eventually_async
 from workers.gateway import config_file
 from workers.gateway.config_file import ConfigFile
 from workers.gateway.gateway import FREE_DESCRIPTORS, Gateway
-from workers.gateway.options import GatewayOptions
 from workers.net import compression
 from workers.protocol.control import GatewayConfig
 
-from .conftest import AUTH, KEY, application, config, free_port, plan
+from .conftest import AUTH, KEY, application, config, gateway_options, plan
 from .test_failures import BODY, PATH
 from .test_grpc_errors import CODE, request
 
 
 @contextlib.asynccontextmanager
-async def fronts(folder, **options) -> AsyncIterator[tuple[Gateway, int, int]]:
-    http, grpc = free_port(), free_port()
-    gateway = Gateway(GatewayOptions("box", "127.0.0.1", http, "127.0.0.1", grpc, folder / "config.json", **options))
+async def fronts(folder) -> AsyncIterator[tuple[Gateway, int, int]]:
+    options = gateway_options(folder)
+    gateway = Gateway(options)
     await gateway.start()
     try:
-        yield gateway, http, grpc
+        yield gateway, options.settings.http.port, options.settings.grpc.port
     finally:
         await gateway.stop(0.1)
 
@@ -78,7 +77,7 @@ def few_descriptors(monkeypatch) -> None:
 
 async def test_connections_are_as_many_as_descriptors_are_there_for(tmp_path, monkeypatch):
     few_descriptors(monkeypatch)
-    gateway = Gateway(GatewayOptions("box", "127.0.0.1", 1, "127.0.0.1", 2, tmp_path / "config.json"))
+    gateway = Gateway(gateway_options(tmp_path))
     assert (gateway._http.limits.connections, gateway._rpc.limits.http2.connections) == (10, 10)
 
 

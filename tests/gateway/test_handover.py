@@ -49,19 +49,16 @@ class Site:
     def __init__(self, folder: Path, served: dict[str, tuple[Executor, ApplicationSpec, Path]]) -> None:
         self.ended: dict[str, object] = {}
         self.served = served
-        self.cores = [Rollout(name, 64, 60.0, GatewayMetrics(name)) for name in ("one", "two")]
+        self.cores = [Rollout(name, 64, GatewayMetrics(name)) for name in ("one", "two")]
         self.fronts = Fronts(self.cores[0].core, self.cores[0].status)
         self._path = folder / "core"
         metrics = GatewayMetrics("front")
         self.front = Front(Accounts(metrics, Limits(10_000, 10_000, 1 << 30, 64)))
         self.choice = Cores(self.front, "two", self.cores[1], self._link)
-        self.cores[0].on_lead = self.fronts.report
-        self.cores[1].on_lead = self.choice.choose
+        self.cores[0].on_changed = self.fronts.report
 
     def _link(self, _endpoint: Endpoint) -> CoreLink:
-        link = CoreLink(Endpoint(f"unix:{self._path}"), Hello("front", "two"), self.front)
-        link.on_changed = self.choice.choose
-        return link
+        return CoreLink(Endpoint(f"unix:{self._path}"), Hello("front", "two"), self.front)
 
     def config(self) -> GatewayConfig:
         devices, routes, applications = [], [], []
@@ -88,10 +85,9 @@ class Site:
 
     def tick(self) -> None:
         now = time.monotonic()
-        for core in self.cores:
-            core.tick(now)
+        self.cores[0].tick(now)
         self.fronts.report()
-        self.choice.sweep(now)
+        self.choice.tick(now)
 
     async def until(self, condition, what: str = "it is so") -> None:
         await eventually_async(lambda: condition() or self.tick(), why=what)
@@ -123,7 +119,6 @@ async def site(folder: Path, *served: tuple[ApplicationSpec, Path]):
         await made.start()
         yield made
         await made.choice.close()
-        await made.cores[1].close()
 
 
 async def test_a_core_that_stops_hands_over_what_waits_and_answers_what_runs(tmp_path, tiny_models):

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from workers.dispatch import stacks
 from workers.gateway import executors
 from workers.gateway.accounts import Accounts, Limits
+from workers.gateway.adoption import Adoption
 from workers.gateway.front import Front
 from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.rollout import Rollout
@@ -170,7 +171,8 @@ class World:
         self.devices = {name: Device(name) for name in devices}
         metrics = GatewayMetrics()
         self.front = Front(Accounts(metrics, Limits(1000, 1000, 1 << 30, 1000)))
-        self.rollout = Rollout("gateway", 64, 1e9, metrics)
+        self.rollout = Rollout("gateway", 64, metrics)
+        self.rollout._adoption = Adoption(1e9)
         self.front.core = self.rollout.core
         self.asked, self.outcomes = 0, []
 

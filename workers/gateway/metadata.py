@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from workers import __version__
-from workers.protocol.gateways import CoreStatus
+from workers.protocol.gateways import ApplicationTotals, CoreStatus
 from workers.protocol.specs import Signature, TensorSpec
 
 from .catalog import NOT_CONFIGURED
 from .front import Front
 from .metrics import GatewayMetrics
-from .shared_stats import ByApplication, added
+from .totals import total as total_of
 
 PLATFORM = "onnxruntime_onnx"
 EXTENSIONS = ("binary_tensor_data", "parameters", "model_configuration", "model_repository", "statistics")
@@ -35,8 +35,8 @@ class Metadata:
         core: Callable[[], CoreStatus],
         metrics: GatewayMetrics,
         control_state: Callable[[], str],
-        elsewhere: Callable[[], Sequence[ByApplication]] = tuple,
-        core_here: bool = True,
+        elsewhere: Callable[[], Mapping[str, ApplicationTotals]],
+        core_here: bool,
     ):
         self._name = name
         self._front = front
@@ -113,7 +113,7 @@ class Metadata:
 
         Only applications that the key with the hash ``client`` reaches are in it. Statistics are kept by application; a
         request for one variant gets its application's. Each of several fronts answers for all, with the totals that the
-        others published last.
+        others sent last.
 
         Raises:
             NotFound: there is no such application or planned variant.
@@ -122,12 +122,12 @@ class Metadata:
         if model is not None:
             catalog.resolve(model, version)
         names = catalog.reached(client) if model is None else [model]
-        elsewhere = self._elsewhere()
-        return {"model_stats": [self._model_statistics(name, elsewhere) for name in names]}
+        return {"model_stats": [self._model_statistics(name) for name in names]}
 
-    def _model_statistics(self, name: str, elsewhere: Sequence[ByApplication]) -> dict[str, Any]:
-        known = [self._front.accounts.total(name), *(totals[name] for totals in elsewhere if name in totals)]
-        total = added(known)
+    def _model_statistics(self, name: str) -> dict[str, Any]:
+        total, elsewhere = self._front.accounts.total(name), self._elsewhere().get(name)
+        if elsewhere is not None:
+            total = total_of([total, elsewhere])
         done = total.in_time + total.late
         zero = {"count": 0, "ns": 0}
         return {

@@ -25,6 +25,8 @@ from .catalog import Catalog
 from .core import Core
 from .device_options import DeviceOptions
 from .executors import Executors
+from .front import Front
+from .in_flight import InFlightQuery
 from .metrics import GatewayMetrics
 
 logger = log.get("gateway.rollout")
@@ -46,7 +48,6 @@ class Rollout:
         self,
         name: str,
         queue_rows: int,
-        adopt_limit_s: float,
         metrics: GatewayMetrics,
         client: TlsClient | None = None,
     ) -> None:
@@ -54,16 +55,16 @@ class Rollout:
         self.executors = Executors(name, self, client)
         self.core = Core(self.executors, self.bursts, metrics)
         self.config: GatewayConfig | None = None
-        self._name = name
+        self.name = name
         self._machine = machine.identity()
         self._nodes: dict[str, PeerSpec] = {}
         self._queue_rows = queue_rows
-        self._adoption = Adoption(adopt_limit_s)
+        self._adoption = Adoption()
         self._options = DeviceOptions()
         self._alone = True
         self._led = False
         #: called when this core begins or ceases to lead
-        self.on_lead: Callable[[], None] | None = None
+        self.on_changed: Callable[[], object] = lambda: None
         self._moved: int | None = None
         self._draining: dict[str, bool] = {}
 
@@ -76,7 +77,7 @@ class Rollout:
         self._nodes = {peer.name: peer for peer in config.peers if peer.role == "node"}
         ranks = {peer.name: peer.rank for peer in config.peers if peer.role == "gateway"}
         self._alone = len(ranks) < 2
-        self.executors.first = ranks.get(self._name, 0) <= min(ranks.values(), default=0)
+        self.executors.first = ranks.get(self.name, 0) <= min(ranks.values(), default=0)
         catalog = Catalog(config)
         self._options.configure(catalog.applications, self._queue_rows)
         self.core.configure(catalog, now)
@@ -129,6 +130,14 @@ class Rollout:
     def leads(self) -> bool:
         return self.executors.leads
 
+    def hand_over(self, front: Front) -> list[InFlightQuery]:
+        """Remove and return the front's queries that wait here, for another core."""
+        now, held = time.monotonic(), [flight for flight in self.core.waiting if flight.front is front]
+        for flight in held:
+            self.core.withdraw(flight, now)
+            flight.reservation = None
+        return held
+
     def status(self) -> CoreStatus:
         adoption, core = self._adoption, self.core
         states = self.executors.states()
@@ -137,7 +146,7 @@ class Rollout:
             adopted=adoption.adopted,
             newest=adoption.target.version,
             cold=tuple(adoption.cold),
-            name=self._name,
+            name=self.name,
             leads=self.executors.leads,
             routes=adoption.routes,
             held=core.held,
@@ -224,8 +233,7 @@ class Rollout:
         if leads != self._led:
             self._led = leads
             self.bursts.restart(time.monotonic())
-            if self.on_lead is not None:
-                self.on_lead()
+            self.on_changed()
 
     def executor_ended(self, device: str, ending: Ending | None) -> None:
         self.core.ended(device, ending)

@@ -76,7 +76,7 @@ class Core:
         #: queries that the devices which this core has by now cannot answer, while it takes over from another core
         self._postponed: dict[int, InFlightQuery] = {}
         self._constraints = Constraints(self.catalog, executors)
-        self._suspects = Suspects(self._driver, executors)
+        self._suspects = Suspects(self._driver)
         #: since when devices owe a message that get no batches until they send one
         self._quiet: dict[str, float] = {}
         #: by device whose link was lost, until its ending is known: the reason, its queries, and withdrawn queries that

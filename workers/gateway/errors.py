@@ -93,12 +93,6 @@ class Overloaded(GatewayError):
         super().__init__(message, retry_after_s)
 
 
-class Throttled(GatewayError):
-    """The API key's queries crashed devices repeatedly. Retryable."""
-
-    status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, "dropped"
-
-
 class OverShare(GatewayError):
     """The API key has had its share of an application that refuses. Retryable."""
 

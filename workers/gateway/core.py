@@ -26,7 +26,7 @@ from workers.dispatch.binding import Dispatch, QueryClass
 from workers.dispatch.options import OptionSet
 from workers.protocol.control import OVERLOAD_BUDGET_SHARE
 from workers.protocol.endings import Ending
-from workers.protocol.frames import ExecutorState, LearnedOfDevice, Refusal, Results
+from workers.protocol.frames import ExecutorState, LearnedOfDevice, Refusal, Results, Withdraw
 from workers.protocol.framing import FrameError
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.results import answers as split_results
@@ -140,7 +140,7 @@ class Core:
         if device is None:
             self._driver.withdraw(flight, now)
         elif self._sent.withdraw(device, flight.id, now) is not None:
-            self._executors.withdraw(device, flight.id)
+            self._executors.send(device, Withdraw(flight.id))
             self._driver.withdraw_dispatched(flight, now)
             if flight.tried_alone and device not in self._quiet:
                 self._driver.refresh(device, now)
@@ -189,7 +189,11 @@ class Core:
         self._driver.configure(catalog.applications, now)
 
     def use(self, stack: str, now: float) -> None:
-        self._driver.use(stack, now)
+        if stack != self._driver.stack:
+            self._driver.use(stack, now)
+            for _, flights, _ in self._lost.values():
+                for flight in flights:
+                    flight.reservation = None
 
     def set_options(self, options: Mapping[str, Mapping[QueryClass, OptionSet]], now: float) -> None:
         self._driver.set_options(options, now)
@@ -399,8 +403,6 @@ class Core:
         reason, flights, withdrawn = self._lost.pop(device)
         withdrawn += [flight for flight in flights if flight.answer is None]
         flights = [flight for flight in flights if flight.answer is not None]
-        for flight in flights:
-            self._driver.detach(flight)
         if ending is not None:
             reason = ending.reason
         if ending is not None and ending.crashed:

@@ -50,8 +50,6 @@ REPORTS = 60
 class CoreLink:
     """Sends a front's queries to the core and receives their answers.
 
-    A :class:`.front.CoreInterface`.
-
     While the core is away, queries wait for it as long as they have time. Those that were sent are sent once more.
 
     Args:

@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,7 +29,6 @@ from workers.protocol.frames import (
     Results,
     RunBatch,
     WarmVariant,
-    Withdraw,
 )
 from workers.protocol.specs import Reach
 from workers.transport.endpoints import Endpoint, TlsClient, connect
@@ -59,27 +58,11 @@ MAX_PENDING_BYTES = 64 * 1024 * 1024
 TAKEOVER_S = 2.5
 
 
-class Listener(Protocol):
-    """Receives what executors say of themselves, in the event loop; must not raise.
-
-    Attributes:
-        core: receives the rest (:class:`.core.Core`).
-    """
-
-    core: Any
-
-    def executor_state(self, device: str, state: ExecutorState) -> None:
-        """Handle the state of a device that this core gets, and each change of it."""
-
-    def executor_lost(self, device: str, reason: str) -> None:
-        """Handle a lost connection or lease; :meth:`executor_ended` follows."""
-
-    def executor_ended(self, device: str, ending: Ending | None) -> None:
-        """Handle the end of the process; None: unknown, or only the connection ended."""
-
-
 class Executors:
     """The executors of all devices.
+
+    Args:
+        listener: the :class:`.rollout.Rollout`, which gets what executors report, in the event loop.
 
     Attributes:
         name: the gateway's, for executors.
@@ -88,7 +71,7 @@ class Executors:
         retiring: this core stops: it gives each device back once nothing is in flight there.
     """
 
-    def __init__(self, gateway: str, listener: Listener, client: TlsClient | None = None):
+    def __init__(self, gateway: str, listener: Any, client: TlsClient | None = None):
         self.first, self.retiring = True, False
         self._led_since = -math.inf
         self.name, self.client = gateway, client
@@ -150,18 +133,10 @@ class Executors:
                 self._by_device[device] = ExecutorConnection(device, endpoint, self, self._listener)
         # Last: the listener may adopt a plan that waited for a device which is gone now, and call this again.
         for executor in retired:
-            self._retire(executor)
-
-    def _retire(self, executor: ExecutorConnection) -> None:
-        known = executor.state is not None
-        executor.state = None
-        task = asyncio.create_task(executor.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-        if known:
-            self._listener.executor_lost(executor.device, "the plan no longer names this device")
-            # Not a crash, whatever is in flight there.
-            self._listener.executor_ended(executor.device, Ending(0, False, "the plan no longer names this device"))
+            task = asyncio.create_task(executor.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+            executor.leave("the plan no longer names this device")
 
     def get(self, device: str) -> ExecutorConnection | None:
         return self._by_device.get(device)
@@ -198,9 +173,6 @@ class Executors:
         for executor in self._by_device.values():
             executor.send(message)
 
-    def withdraw(self, device: str, query: int) -> None:
-        self.send(device, Withdraw(query))
-
     async def close(self) -> None:
         self._closed = True
         executors, self._by_device = list(self._by_device.values()), {}
@@ -208,7 +180,7 @@ class Executors:
 
 
 class ExecutorConnection:
-    def __init__(self, device: str, endpoint: Endpoint, caller: Executors, listener: Listener):
+    def __init__(self, device: str, endpoint: Endpoint, caller: Executors, listener: Any):
         self.device = device
         self.endpoint = endpoint
         self.state: ExecutorState | None = None
@@ -261,7 +233,7 @@ class ExecutorConnection:
         if self.lease is not None and self.lease.held:
             self._connection.send(ReleaseLease(stops, self._listener.core.learned(self.device)))
             self.lease.release(time.monotonic(), stops)
-            self._unlease("it was released")
+            self.leave("it was released")
 
     def drop(self, reason: str) -> None:
         if self._connection is not None and self._connection.transport is not None:
@@ -375,7 +347,7 @@ class ExecutorConnection:
         lease, was_reclaimed = self.lease, self.lease.reclaimed
         echo_s = lease.reported(message, now)
         if not lease.held:
-            self._unlease(f"core {message.holder!r} has it" if message.holder else "its lease has run out")
+            self.leave(f"core {message.holder!r} has it" if message.holder else "its lease has run out")
         if echo_s is not None and not self.endpoint.local:
             self._listener.core.echoed(self.device, echo_s)
         if lease.held:
@@ -391,7 +363,8 @@ class ExecutorConnection:
             self.state = self._reported
             self._listener.executor_state(self.device, self._reported)
 
-    def _unlease(self, reason: str) -> None:
+    def leave(self, reason: str) -> None:
+        """The device is no longer this core's: no crash, whatever is in flight there."""
         if self.state is not None:
             self.state = None
             self._listener.executor_lost(self.device, reason)

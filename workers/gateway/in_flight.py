@@ -91,13 +91,11 @@ class InFlightBatch(msgspec.Struct, eq=False):
     """A batch at its device.
 
     Attributes:
-        binding: whose decision it was.
         left: its queries that have no answer yet.
         ran: rows and seconds of its run, once an answer has reported them.
     """
 
     batch: Dispatch
-    binding: Any
     left: int
     ran: tuple[int, float] | None = None
 

@@ -36,7 +36,7 @@ RETIRE_S, RETIRE_EVERY_S = 1.0, 0.005
 
 
 class Rollout:
-    """A core with its devices. The :class:`~.executors.Listener` of their connections.
+    """A core with its devices, of which it gets the reports.
 
     Args:
         name: the gateway's, for executors.
@@ -193,7 +193,7 @@ class Rollout:
                 option_sets[device] = {one: made for one, made in some.items() if one.application not in elsewhere}
         self.core.set_options(option_sets, now)
 
-    # --- executors' listener ------------------------------------------------------------------------------------------
+    # --- reports of executors -----------------------------------------------------------------------------------------
 
     def executor_state(self, device: str, state: ExecutorState) -> None:
         now = time.monotonic()

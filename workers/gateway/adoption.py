@@ -82,7 +82,6 @@ class Adoption:
         self.routes: Routes = {}
 
     def set_target(self, plan: PlanSpec, now: float) -> None:
-        """Make ``plan`` the target; applications on their way keep their time limit."""
         before, self._residents = self._residents, _residents(plan)
         self.target = plan
         self.adopted = None
@@ -142,7 +141,6 @@ class Adoption:
         return moved
 
     def due(self) -> float:
-        """Return when :meth:`step` is due because of a time limit (inf: never)."""
         return min((self._pending_since[name] + self._limit_s for name in self._pending), default=math.inf)
 
     @property

@@ -132,7 +132,6 @@ class BindingDriver:
         return device in self._up
 
     def set_up(self, device: str, up: bool, now: float) -> None:
-        """Set whether the device accepts queries; the binding adapts its schedule."""
         if up == (device in self._up):
             return
         if up:
@@ -142,7 +141,6 @@ class BindingDriver:
         self._act(self._binding.device_changed(device, now, up=up), now)
 
     def refresh(self, device: str, now: float) -> None:
-        """Ask the handler again whether the device accepts queries."""
         self.set_up(device, self._handler.usable(device), now)
 
     def reported(self, device: str, state: ExecutorState, now: float) -> None:
@@ -220,7 +218,6 @@ class BindingDriver:
         return True
 
     def completed(self, flights: Sequence[InFlightQuery], now: float, rows: int = 0, occupied_s: float = 0.0) -> None:
-        """Handle dispatched queries of one batch that have ended."""
         for flight in flights:
             in_flight: InFlightBatch | None = flight.batch
             if in_flight is None:

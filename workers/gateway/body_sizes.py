@@ -43,7 +43,6 @@ class BodySizes:
         return max([IN_LOOP_BYTES, *(self.of(spec).message_bytes for spec in catalog.applications.values())])
 
     def check(self, catalog: Catalog, model: str, head: RequestHead, header_length: int | None) -> None:
-        """Bound the body of a query over HTTP."""
         length = head.length
         if model not in catalog.applications:
             if length is None or length > IN_LOOP_BYTES:

@@ -72,7 +72,6 @@ class BurstDetector:
         self._reported: dict[str, tuple[int, float, int]] = {}
 
     def set_plan(self, bands: Mapping[str, Band], plan_version: int, now: float) -> None:
-        """Use the bands of a newer plan; reports for an older one no longer count."""
         if plan_version != self._plan_version:
             self._reported = {name: (at, 0.0, 0) for name, (at, _, _) in self._reported.items()}
         self._bands, self._plan_version = bands, plan_version
@@ -92,7 +91,6 @@ class BurstDetector:
 
     @staticmethod
     def slot_ends_in(now: float) -> float:
-        """Seconds until the slot at ``now`` has ended."""
         return (slot_at(now) + 1) * SLOT_S - now
 
     def check(self, now: float) -> list[Burst]:

@@ -147,7 +147,6 @@ class Core:
 
     @property
     def flights(self) -> list[InFlightQuery]:
-        """All unanswered queries, held ones first."""
         lost = [flight for _, flights, _ in self._lost.values() for flight in flights]
         return [*self.waiting, *self._suspects.waiting, *self._sent.flights(), *lost]
 
@@ -208,14 +207,12 @@ class Core:
         return self._driver.in_use(device)
 
     def learned(self, device: str) -> LearnedOfDevice | None:
-        """What the next core may know of the device's latencies; None: nothing."""
         learned = self._driver.learned(device)
         return None if learned is None else LearnedOfDevice(*learned)
 
     # --- decisions carried out ----------------------------------------------------------------------------------------
 
     def dispatch(self, batch: Dispatch, now: float) -> bool:
-        """Send a batch to its device; False if that is impossible now."""
         if not self._sent.dispatch(batch, now):
             return False
         if batch.queries[0] is self._suspects.on_trial:
@@ -349,7 +346,6 @@ class Core:
     def _learn_way(
         self, device: str, flights: Sequence[InFlightQuery], nbytes: int, around_s: float, now: float
     ) -> None:
-        """Learn from a batch how long the way to its device and back takes."""
         estimator, transfer = self._sent.rtts[device], self._sent.transfers.get(device)
         if transfer is not None:
             nbytes += sum([flight.query.terms.nbytes for flight in flights])
@@ -385,7 +381,6 @@ class Core:
         self._try_next_suspect(device, now)
 
     def lost(self, device: str, reason: str) -> None:
-        """Handle the end of a device's connection; :meth:`ended` settles its queries."""
         now = time.monotonic()
         self._constraints.lost(device)
         withdrawn = self._sent.all_withdrawn(device, now)
@@ -469,7 +464,6 @@ class Core:
 
 
 def _no_answer(flight: InFlightQuery, who: str, now: float) -> TimedOut:
-    """The error of a query that a device, or nobody, has answered."""
     return TimedOut(f"{who}: no answer within {(now - flight.arrived) * 1e3:g} ms", retry_after_s=1.0)
 
 

@@ -27,12 +27,6 @@ PREPARE_S = 1.0
 
 
 class CoreHere:
-    """See the module.
-
-    Args:
-        send: takes messages for the control plane and never blocks.
-    """
-
     def __init__(
         self, options: GatewayOptions, rollout: Rollout, file: ConfigFile, send: Callable[[FromMember], None]
     ) -> None:
@@ -43,7 +37,6 @@ class CoreHere:
         self.fronts = Fronts(rollout.core, rollout.status)
 
     async def start(self, config: GatewayConfig | None) -> None:
-        """Use the stored configuration, and listen to fronts."""
         settings = self._options.settings
         if settings.core is not None:
             self.fronts.listen_to_members(member_socket(settings.core), self._options.query_limits.answering)
@@ -104,7 +97,6 @@ class CoreHere:
         await wait_until(lambda: not self.fronts.local, grace_s)
 
     async def close(self) -> None:
-        """Hand over to the next core, if there is one, and finish writing the file."""
         await self.rollout.retire(self.fronts.report)
         # Fronts first: their queries wait for the next core; without devices this one would refuse them.
         await self.fronts.close()

@@ -104,7 +104,6 @@ class CoreLink:
 
     @property
     def core(self) -> CoreLink:
-        """What takes queries, as a :attr:`.rollout.Rollout.core` does."""
         return self
 
     def hand_over(self, _front: Front) -> list[InFlightQuery]:

@@ -56,7 +56,6 @@ class Cores:
             self._own.start()
 
     async def configure(self, config: GatewayConfig) -> None:
-        """Link to the cores of the gateways that are now peers, and to no other one."""
         ranks: dict[Rollout | CoreLink, float] = {self._own: math.inf}
         wanted: dict[Endpoint, CoreLink] = {}
         gone = dict(self._others)
@@ -97,7 +96,6 @@ class Cores:
                 self._move(core.hand_over(self._front))
 
     def tick(self, now: float) -> None:
-        """Give up expired queries, and look which core leads."""
         for core in (*self._ranked, self._nowhere):
             core.tick(now)
         self.choose()

@@ -133,7 +133,6 @@ class Unrenderable(GatewayError):
 
 
 def of_name(name: str, message: str, retry_after_s: float | None) -> GatewayError:
-    """The error of the class of that name, as another process raised it."""
     known = {kind.__name__: kind for kind in GatewayError.__subclasses__()}
     error = Exception.__new__(known.get(name, ModelFailed))
     GatewayError.__init__(error, message, retry_after_s)

@@ -82,7 +82,6 @@ class Executors:
 
     @property
     def leads(self) -> bool:
-        """Whether this core has a device, and keeps it."""
         return not self.retiring and self.held
 
     @property
@@ -115,7 +114,6 @@ class Executors:
         return not self.first and not any(lease.given_up for lease in leases)
 
     def look_after_leases(self, now: float, in_flight: Mapping[str, int]) -> None:
-        """Ask for devices and to keep them, and release those that others get."""
         for device, executor in list(self._by_device.items()):
             lease = executor.lease
             if lease is not None and (self.retiring or lease.reclaimed) and not in_flight.get(device):
@@ -123,7 +121,6 @@ class Executors:
             executor.look_after_lease(now)
 
     def keep(self, endpoints: Mapping[str, Endpoint]) -> None:
-        """Hold a connection to each of these devices and to no other."""
         if self._closed:
             return
         gone = [device for device, executor in self._by_device.items() if endpoints.get(device) != executor.endpoint]
@@ -142,7 +139,6 @@ class Executors:
         return self._by_device.get(device)
 
     def states(self) -> dict[str, ExecutorState | None]:
-        """By device; None: not reachable."""
         return {device: executor.state for device, executor in self._by_device.items()}
 
     def reach(self, now: float) -> Reach:
@@ -242,7 +238,6 @@ class ExecutorConnection:
             self._connection.transport.abort()
 
     async def close(self, stops: bool = False) -> None:
-        """Disconnect for good; another core may have the device at once."""
         if self.lease is not None and self.lease.held:
             self._connection.send(ReleaseLease(stops))
         self._task.cancel()

@@ -145,7 +145,6 @@ class Front:
             self.accounts.answered(name, run, latencies, late, waited, rows, slowest)
 
     def finish(self, flight: InFlightQuery, error: GatewayError) -> None:
-        """End a query in an error, unless it has ended."""
         if flight.answer is None:
             return
         answer = self._forget(flight)

@@ -158,10 +158,7 @@ class Gateway:
         return self._cores.elsewhere or (self._cores.chosen.leads and self.ready)
 
     async def _known(self) -> None:
-        """Wait until a core takes this gateway's queries.
-
-        Clients have another gateway until then. The wait takes at most :data:`UNKNOWN_S` seconds.
-        """
+        """Wait until a core takes this gateway's queries: clients have another gateway until then."""
         logger.info("key_not_listed", name=self._options.name, next="listens once a core takes its queries")
         if not await wait_until(self._taken, UNKNOWN_S):
             logger.warning("no_core_found", name=self._options.name, after_s=UNKNOWN_S, next="listens all the same")
@@ -202,7 +199,6 @@ class Gateway:
     # --- configuration ------------------------------------------------------------------------------------------------
 
     def configure(self, config: GatewayConfig) -> None:
-        """Replace the configuration; for the box's first gateway."""
         if self._here.configure(config):
             self._adopt(config)
 
@@ -231,7 +227,6 @@ class Gateway:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Look after queries behind each slot of arrivals, and report each second."""
         second = time.monotonic() + 1.0
         while True:
             await asyncio.sleep(BurstDetector.slot_ends_in(time.monotonic()) + AFTER_S)

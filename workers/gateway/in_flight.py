@@ -49,7 +49,6 @@ class Run(msgspec.Struct, eq=False):
     rendered: tuple | None = None
 
     def stages_ms(self) -> tuple[float, float, float]:
-        """The times of :data:`STAGES` but the first, which differs by query."""
         return (
             round(max(0.0, self.network_s) * 1e3, 3),
             round(max(0.0, self.occupied_s - self.run_s) * 1e3, 3),
@@ -71,7 +70,6 @@ class Answer(msgspec.Struct, eq=False):
     parts: Sequence[Buffer]
 
     def parameters(self) -> dict[str, str | float | int]:
-        """The response's parameters (accuracy in percent, times in milliseconds)."""
         run = self.run
         return {
             "variant": run.variant,

@@ -50,7 +50,6 @@ class InFlightTable:
     # --- there --------------------------------------------------------------------------------------------------------
 
     def dispatch(self, batch: Dispatch, now: float) -> bool:
-        """Send a batch to its device; False if that is impossible now."""
         device: str = batch.device_name  # type: ignore[assignment]
         name, option = batch.application_name, batch.option
         latest = now + self.rtts[device].seconds

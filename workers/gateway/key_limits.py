@@ -25,13 +25,11 @@ LEAST_PART = 0.25
 
 
 def permit(limits: KeyLimits | None, application: str) -> None:
-    """Check that a key reaches an application. Raises Forbidden."""
     if limits is not None and limits.applications is not None and application not in limits.applications:
         raise Forbidden(f"model {application[:80]!r}: this API key does not reach it; an operator can change that")
 
 
 def check_expiry(limits: KeyLimits | None) -> None:
-    """Check that a key's time is not over. Raises Unauthenticated."""
     if limits is not None and limits.expires is not None and time.time() >= limits.expires:
         raise Unauthenticated("Authorization: this API key has expired")
 
@@ -106,8 +104,6 @@ class LimitedKey:
 
 
 class KeyTable:
-    """All keys with limits at one front, and capacities of refusing applications."""
-
     def __init__(self) -> None:
         #: by hash
         self.by_hash: dict[str, LimitedKey] = {}

@@ -98,7 +98,6 @@ class Metadata:
         }
 
     def index(self, ready_only: bool, client: str) -> list[dict[str, str]]:
-        """Return the repository index for the key with the hash ``client``."""
         entries = []
         for name in self._front.catalog.reached(client):
             why = self.model_not_ready(name, None)
@@ -155,7 +154,6 @@ class Metadata:
         return "starting" if self.not_ready() else "ready"
 
     def health(self) -> dict[str, Any]:
-        """State for operators, without keys and query contents."""
         core = self._core()
         return {
             "status": self.status(),

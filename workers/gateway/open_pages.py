@@ -48,7 +48,6 @@ class OpenPages:
         exchange.respond(*_json(200, self._metadata.health() if permitted else {"status": self._metadata.status()}))
 
     def metrics(self, exchange: Exchange) -> None:
-        """``/metrics``. Raises Forbidden."""
         if not self._permits(exchange):
             raise Forbidden(REFUSAL)
         now = time.monotonic()

@@ -16,8 +16,6 @@ from workers.transport.identity import client_context, identity_file
 
 
 class CannotListen(OSError):
-    """An address that ``setting`` names cannot be used."""
-
     def __init__(self, setting: str, address: str, reason: str):
         super().__init__(f"{setting}={address}: {reason}")
         self.setting, self.address, self.reason = setting, address, reason
@@ -43,7 +41,6 @@ class GatewayOptions:
 
     @property
     def member(self) -> str:
-        """The member that this process is part of."""
         return self.settings.gateway_names[0]
 
     @property
@@ -57,7 +54,6 @@ class GatewayOptions:
 
     @property
     def identity(self) -> Path:
-        """The member's key and certificate."""
         return identity_file(self.settings.home, "gateway", self.member)
 
     @property
@@ -70,7 +66,6 @@ class GatewayOptions:
 
 
 def member_socket(address: Address) -> socket.socket:
-    """A socket for fronts of other boxes."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         return socket.create_server((address.host, address.port), family=family)

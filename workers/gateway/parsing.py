@@ -72,8 +72,6 @@ class Parse:
 
 
 class Parsing:
-    """The parser process and the requests that wait for it."""
-
     def __init__(self, catalog: Callable[[], Catalog], max_request_bytes: int):
         self._catalog = catalog
         self._max_request_bytes = max_request_bytes

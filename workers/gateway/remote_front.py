@@ -45,8 +45,6 @@ _ids = itertools.count(2**48)
 
 
 class RemoteFront:
-    """One front: its unanswered queries, by the front's numbers."""
-
     def __init__(self, connection: FrameConnection, core: Core) -> None:
         self._connection = connection
         self._core = core
@@ -235,7 +233,6 @@ class Fronts:
 
     @property
     def local(self) -> list[RemoteFront]:
-        """Fronts of this box."""
         return [front for connection, front in self._fronts.items() if not connection.remote]
 
     def share(self, own: FrontTotals) -> FrontTotals:

@@ -435,7 +435,6 @@ def _allow(method: str, methods: tuple[str, ...]) -> None:
 
 
 def _no_body(head: RequestHead) -> None:
-    """Reject a body where none is needed, before it is read. Raises GatewayError."""
     for name in (b"transfer-encoding", b"content-encoding"):
         if name in head.headers:
             raise Invalid(f"{name.decode()}: not allowed; this method and path take no body")

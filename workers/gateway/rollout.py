@@ -94,7 +94,6 @@ class Rollout:
         self._step(now)
 
     def tick(self, now: float) -> None:
-        """Apply time limits of queries and adoption; called several times a second."""
         self.core.sweep(now)
         self.executors.look_after_leases(now, self.core.outstanding)
         if self.core.transfers_changed:
@@ -239,12 +238,7 @@ class Rollout:
         self.core.ended(device, ending)
 
     async def retire(self, report: Callable[[], None]) -> None:
-        """Hand queries and devices over to the next core.
-
-        Nothing happens unless the cluster has another gateway.
-
-        Queries that wait go back to their fronts, those at devices are answered; each device is given back once nothing
-        is in flight there.
+        """Hand waiting queries and idle devices over to the next core, if the cluster has another gateway.
 
         Args:
             report: tells fronts the core's status: this one leads no more.

@@ -119,7 +119,6 @@ class Rpc(Edge):
         return self._message_bytes
 
     def _endpoint(self, fields: dict[bytes, bytes]) -> tuple[GrpcMethod, str]:
-        """Return endpoint and hash of the API key (or ""). Raises GatewayError."""
         path = fields[b":path"]
         if fields[b":method"] != b"POST" or not fields.get(b"content-type", b"").startswith(b"application/grpc"):
             raise Invalid("request: must be a POST of application/grpc")
@@ -159,7 +158,6 @@ class Rpc(Edge):
         return ParseOrder(bytes(data), encoding, self._message_bytes, front.accounts.limits.query_rows, None, None)
 
     def _large(self, fields: grpc.RequestFields) -> bool:
-        """Return whether a query takes the event loop too long."""
         size = len(fields.rest)
         if size <= IN_LOOP_BYTES:
             spec = self._front.catalog.applications.get(fields.parse().model_name)
@@ -199,7 +197,6 @@ class Rpc(Edge):
         self._health.stop()
 
     def _check(self, client: str, application: str) -> None:
-        """Check that a key is still valid, and reaches an application."""
         self._front.catalog.check_client(client)
         if application:
             self._front.catalog.permit(client, application)

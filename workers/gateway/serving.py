@@ -27,11 +27,6 @@ logger = log.get("gateway")
 
 
 async def serve(settings: Settings, number: int = 1) -> int:
-    """Run until SIGTERM or SIGINT; the exit status.
-
-    Args:
-        number: of several gateways, which one, from 1; the first is the control plane's member.
-    """
     link: MemberLink | None = None
     member = number == 1
 
@@ -127,7 +122,6 @@ def _link(
 
 
 def _join(settings: Settings, name: str, local: str) -> JoinGateway:
-    """The gateway's request to join, with the addresses that others reach it at."""
     host, core = settings.address or local, settings.core
     return JoinGateway(
         name=name,

@@ -73,7 +73,6 @@ class Suspects:
         return None
 
     def _judge_held(self, names: set[str], now: float) -> None:
-        """Queries with the same inputs may be held already."""
         for flight in self._driver.held:
             if flight.spec.name in names and not flight.suspected:
                 error = self.judge(flight, now)
@@ -87,7 +86,6 @@ class Suspects:
     # --- trials -------------------------------------------------------------------------------------------------------
 
     def submit(self, flight: InFlightQuery, now: float) -> None:
-        """Try a suspect once none is on trial."""
         self.withdraw(flight)
         self.waiting.append(flight)
         self.try_next(now)
@@ -134,12 +132,7 @@ class Suspects:
     def crashed(
         self, device: str, reason: str, flights: Sequence[InFlightQuery], withdrawn: Sequence[InFlightQuery], now: float
     ) -> None:
-        """The device's executor crashed.
-
-        Args:
-            flights: the queries in flight there.
-            withdrawn: cancelled queries that may have been in flight.
-        """
+        # Those that were cancelled may have been in flight.
         suspected = [*flights, *withdrawn]
         if len(suspected) == 1 and suspected[0].tried_alone:
             self._confirm(suspected[0], f"device {device}: crashed with this query alone ({reason})", now)

@@ -66,7 +66,6 @@ class Rollout:
         #: called when this core begins or ceases to lead
         self.on_changed: Callable[[], object] = lambda: None
         self._moved: int | None = None
-        self._draining: dict[str, bool] = {}
 
     # --- configuration ------------------------------------------------------------------------------------------------
 
@@ -201,9 +200,7 @@ class Rollout:
             warm.setdefault(variant.application, set()).add(variant.id)
         known = {application: frozenset(ids) for application, ids in warm.items()}
         first = not self._adoption.reported(device)
-        changed = self._adoption.warm(device, known, state.newest_plan)
-        changed |= state.draining is not self._draining.get(device)
-        self._draining[device] = state.draining
+        self._adoption.warm(device, known, state.newest_plan)
         if first:
             self.executors.got(now)
             logger.info("executor_up", device=device, plan_version=state.plan_version, warm=len(state.warm))
@@ -212,15 +209,13 @@ class Rollout:
             # Before the device is used: its options may be those of before it was lost.
             self._set_options(now)
         self.core.reported(device, state, now)
-        if changed:
-            # Last: the device must be in use before an application moves to it.
-            self._step(now)
+        # Last: the device must be in use before an application moves to it.
+        self._step(now)
         self._look_who_leads()
 
     def executor_lost(self, device: str, reason: str) -> None:
         """Reroute the queries of a lost executor, with updated options of the others."""
         logger.warning("executor_lost", device=device, reason=reason)
-        self._draining.pop(device, None)
         self._adoption.lost(device)
         self._step(time.monotonic())
         self.core.lost(device, reason)

@@ -197,10 +197,7 @@ class BindingDriver:
         if not arrivals:
             return
         now = time.monotonic()
-        started = time.perf_counter()
-        decisions = self._binding.arrived(arrivals, now)
-        self._metrics.decision.observe((), (time.perf_counter() - started) / len(arrivals), len(arrivals))
-        self._act(decisions, now)
+        self._act(self._binding.arrived(arrivals, now), now)
 
     def withdraw(self, flight: InFlightQuery, now: float) -> bool:
         """Forget a query that waits here; False if it does not wait."""

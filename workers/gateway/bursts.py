@@ -104,7 +104,8 @@ class BurstDetector:
             last_at, last_rate, last_direction = self._reported.get(application, (-math.inf, 0.0, 0))
             if end - last_at < SECOND:
                 continue
-            if direction == last_direction and not self._moved_on(rate, last_rate, direction):
+            # For the same plan again only once the rate has moved on.
+            if direction == last_direction and direction * rate <= direction * last_rate * (1 + direction * self._step):
                 continue
             self._reported[application] = (end, rate, direction)
             bursts.append(Burst(application=application, rate=rate, plan_version=self._plan_version))
@@ -125,6 +126,3 @@ class BurstDetector:
             if rate < band.low:
                 return rate, -1
         return None
-
-    def _moved_on(self, rate: float, last: float, direction: int) -> bool:
-        return rate > last * (1 + self._step) if direction > 0 else rate < last * (1 - self._step)

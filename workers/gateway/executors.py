@@ -309,7 +309,9 @@ class ExecutorConnection:
 
     def _on_connected(self, connection: FrameConnection) -> None:
         self._connection = connection
-        self._pid = _peer_pid(connection) if self.endpoint.local else 0
+        if self.endpoint.local:
+            peer = connection.transport.get_extra_info("socket").getsockopt(*_PEER, 12)
+            self._pid = struct.unpack("3i", peer)[0]
         connection.send(Hello("gateway", self._caller.name, leases=True))
 
     def _on_closed(self, connection: FrameConnection, error: Exception | None) -> None:
@@ -373,11 +375,6 @@ def _memory(size: int) -> np.ndarray:
 
 def _full(connection: FrameConnection) -> bool:
     return connection.pending_bytes() > MAX_PENDING_BYTES
-
-
-def _peer_pid(connection: FrameConnection) -> int:
-    pid, _, _ = struct.unpack("3i", connection.transport.get_extra_info("socket").getsockopt(*_PEER, 12))
-    return pid
 
 
 def _ends(pid: int) -> bool:

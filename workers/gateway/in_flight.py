@@ -112,7 +112,7 @@ class InFlightQuery:
         key: equal for queries of the application that may run in one batch.
         front: receives its answer.
         core: decides about it.
-        tried: devices that it was sent to; ``tries``: how often it was sent.
+        tries: how often it was sent to a device.
         losses: how often the link to its device was lost.
         suspected: it, or another one with its inputs, was in flight at a crash (see :mod:`.suspects`).
         tried_alone: whether its trial has begun.
@@ -130,7 +130,6 @@ class InFlightQuery:
     losses: int = 0
     sent_at: float = 0.0
     suspected: bool = False
-    tried: tuple[str, ...] = ()
     tried_alone: bool = False
     tries: int = 0
 

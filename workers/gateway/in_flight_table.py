@@ -64,23 +64,13 @@ class InFlightTable:
         if not self._executors.send_batches(device, messages):
             return False
         known = self._by_device[device]
-        first = (device,)
         for flight in flights:
             if flight.tries:
-                self._tried(flight, device)
-            else:
-                flight.tries, flight.tried = 1, first
+                self._metrics.rerouted.inc()
+            flight.tries += 1
             flight.device, flight.sent_at = device, now
             known[flight.id] = flight
         return True
-
-    def _tried(self, flight: InFlightQuery, device: str) -> None:
-        if flight.tries:
-            self._metrics.rerouted.inc()
-            flight.tried = (*flight.tried, device)
-        else:
-            flight.tried = (device,)
-        flight.tries += 1
 
     # --- and back -----------------------------------------------------------------------------------------------------
 

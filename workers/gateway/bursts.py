@@ -105,7 +105,8 @@ class BurstDetector:
             if end - last_at < SECOND:
                 continue
             # For the same plan again only once the rate has moved on.
-            if direction == last_direction and direction * rate <= direction * last_rate * (1 + direction * self._step):
+            next_rate = last_rate * (1 + direction * self._step)
+            if direction == last_direction and direction * (rate - next_rate) <= 0:
                 continue
             self._reported[application] = (end, rate, direction)
             bursts.append(Burst(application=application, rate=rate, plan_version=self._plan_version))

@@ -10,22 +10,19 @@ import weakref
 import msgspec
 
 from tools.waiting import eventually_async
-from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.catalog import Catalog
 from workers.gateway.core_link import CoreLink
 from workers.gateway.errors import Unavailable
-from workers.gateway.front import Front
 from workers.gateway.gateway import Gateway
-from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.remote_front import Fronts, RemoteFront
-from workers.protocol.frames import Hello, RequestShape, TensorHeader
+from workers.protocol.frames import Hello, RequestShape
 from workers.protocol.fronts import FrontStats, FrontTotals, SubmitQueries
 from workers.protocol.gateways import ApplicationTotals, CoreStatus
 from workers.protocol.specs import ApplicationStats, PlanSpec
 from workers.transport.endpoints import Endpoint
-from workers.v2.query import MOST, Terms, V2Query
+from workers.v2.query import MOST
 
-from .conftest import application, config, gateway_options
+from .conftest import application, config, gateway_options, new_front, row_query
 
 
 class CoreStub:
@@ -83,8 +80,7 @@ def test_terms_that_never_repeat_do_not_pile_up():
 
 
 async def test_queries_that_end_while_the_core_is_away_leave_nothing_behind(tmp_path):
-    metrics = GatewayMetrics()
-    front = Front(Accounts(metrics, Limits(100, 100, 1 << 20, 8)))
+    front = new_front()
     link = front.core = CoreLink(Endpoint(f"unix:{tmp_path / 'core'}"), Hello("front", "front"), front, configure=print)
     link.start()
     spec = application("numbers", 60.0)
@@ -93,8 +89,7 @@ async def test_queries_that_end_while_the_core_is_away_leave_nothing_behind(tmp_
     def ask(number: int) -> None:
         body = memoryview(bytes(16))
         bodies.add(body)
-        terms = Terms(RequestShape(1, (TensorHeader("x", "FP32", (1, 4), 16),)), 1, (("y", True),), 16, 0.001)
-        query = V2Query(str(number), terms, (body,), 0.001)
+        query = row_query(str(number), 0.001, body)
         front.submit(spec, query, None, time.monotonic(), lambda flight, outcome: ended.append(type(outcome)))
 
     for number in range(50):

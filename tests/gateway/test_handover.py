@@ -17,24 +17,20 @@ import pytest
 from tests.executor.harness import WAIT_S, XY, Executor, application, resident, variant
 from tools.waiting import eventually_async
 from workers.gateway import executors, rollout
-from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.core_link import CoreLink
 from workers.gateway.cores import Cores
-from workers.gateway.front import Front
 from workers.gateway.in_flight import Answer, InFlightQuery
 from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.remote_front import Fronts
 from workers.gateway.rollout import Rollout
 from workers.protocol.control import GatewayConfig
-from workers.protocol.frames import Hello, RequestShape, TensorHeader
+from workers.protocol.frames import Hello
 from workers.protocol.specs import ApplicationSpec, DevicePlan, PeerSpec, PlanSpec, Route
 from workers.transport.endpoints import Endpoint
-from workers.v2.query import Terms, V2Query
 
-from .conftest import config
+from .conftest import config, new_front, row_query
 
 SLO_S = 300.0
-ROW = RequestShape(1, (TensorHeader("x", "FP32", (1, 4), 16),))
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +48,7 @@ class Site:
         self.cores = [Rollout(name, 64, GatewayMetrics(name)) for name in ("one", "two")]
         self.fronts = Fronts(self.cores[0].core, self.cores[0].status)
         self._path = folder / "core"
-        metrics = GatewayMetrics("front")
-        self.front = Front(Accounts(metrics, Limits(10_000, 10_000, 1 << 30, 64)))
+        self.front = new_front()
         self.choice = Cores(self.front, "two", self.cores[1], self._link)
         self.cores[0].on_changed = self.fronts.report
 
@@ -97,8 +92,7 @@ class Site:
             assert name not in self.ended, "answered twice"
             self.ended[name] = outcome
 
-        query = V2Query(name, Terms(ROW, 1, (("y", True),), 16, None), (memoryview(bytes(16)),), None)
-        return self.front.submit(spec, query, None, time.monotonic(), answer)
+        return self.front.submit(spec, row_query(name), None, time.monotonic(), answer)
 
     async def stop_first(self) -> None:
         await self.cores[0].retire(self.fronts.report)

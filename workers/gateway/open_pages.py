@@ -33,21 +33,21 @@ class OpenPages:
         #: the metrics, and until when they are good enough
         self._page, self._page_until = b"", 0.0
 
-    def live(self, exchange: Exchange) -> None:
+    def live(self, exchange: Exchange, _: object) -> None:
         exchange.respond(*_json(200, {"live": True}))
 
-    def ready(self, exchange: Exchange) -> None:
+    def ready(self, exchange: Exchange, _: object) -> None:
         why = self._metadata.not_ready()
         # The protocol asks for a 4xx status, where 503 is common elsewhere.
         exchange.respond(*_json(400 if why else 200, {"ready": False, "error": why} if why else {"ready": True}))
 
-    def health(self, exchange: Exchange) -> None:
+    def health(self, exchange: Exchange, _: object) -> None:
         """``/health``: one word where the figures are not permitted."""
         # Strangers may ask as often as they like, and figures of a large cluster take a while.
         permitted = self._permits(exchange)
         exchange.respond(*_json(200, self._metadata.health() if permitted else {"status": self._metadata.status()}))
 
-    def metrics(self, exchange: Exchange) -> None:
+    def metrics(self, exchange: Exchange, _: object) -> None:
         if not self._permits(exchange):
             raise Forbidden(REFUSAL)
         now = time.monotonic()

@@ -49,7 +49,6 @@ logger = log.get("gateway.rest")
 
 _JSON = (b"content-type", b"application/json")
 _BINARY = (b"content-type", b"application/octet-stream")
-_TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 _encode = msgspec.json.Encoder().encode
 
 #: bytes of any body that are parsed in the event loop
@@ -133,10 +132,10 @@ class Rest(Edge):
         get, post = ("GET", "HEAD"), ("POST",)
         #: path -> handler, without a key
         self._open: dict[tuple[str, ...], Call] = {
-            ("v2", "health", "live"): _open(pages.live),
-            ("v2", "health", "ready"): _open(pages.ready),
-            ("health",): _open(pages.health),
-            ("metrics",): _open(pages.metrics),
+            ("v2", "health", "live"): pages.live,
+            ("v2", "health", "ready"): pages.ready,
+            ("health",): pages.health,
+            ("metrics",): pages.metrics,
         }
         #: path -> (methods, handler)
         self._fixed: dict[tuple[str, ...], tuple[tuple[str, ...], Call]] = {
@@ -352,10 +351,6 @@ class Rest(Edge):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Invalid(f"body: {error}") from None
         exchange.respond(200, [_JSON], [_encode(self._metadata.index(wanted.ready, admitted.client))])
-
-
-def _open(page: Callable[[Exchange], None]) -> Call:
-    return lambda exchange, _: page(exchange)
 
 
 def _error(error: GatewayError) -> Response:

@@ -76,10 +76,7 @@ class InFlightTable:
 
     def completed(self, device: str, id: int) -> InFlightQuery | None:
         """Remove and return an ended query; None if it is not there."""
-        flight = self._by_device[device].pop(id, None)
-        if flight is not None:
-            flight.device = None
-        return flight
+        return self.complete_all(device, (id,))[0]
 
     def complete_all(self, device: str, ids: Sequence[int]) -> list[InFlightQuery | None]:
         known = self._by_device[device]

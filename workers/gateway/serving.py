@@ -27,16 +27,11 @@ logger = log.get("gateway")
 
 
 async def serve(settings: Settings, number: int = 1) -> int:
-    link: MemberLink | None = None
     member = number == 1
 
     def on_message(message: ToMember) -> None:
         if isinstance(message, GatewayConfig):
             gateway.configure(message)
-
-    def send(message) -> None:
-        if link is not None:
-            link.send(message)
 
     try:
         http_tls = ServerIdentity(settings, "http/1.1") if settings.http.tls else None
@@ -46,11 +41,13 @@ async def serve(settings: Settings, number: int = 1) -> int:
         return 1
     contexts = [identity.context if identity is not None else None for identity in (http_tls, grpc_tls)]
     options = GatewayOptions(settings, number, *contexts)
-    gateway = Gateway(options, send, control_state=lambda: link.state if link is not None else "by the core")
     if member:
         # For connections with members on other boxes; its ``on_replaced`` says when its certificate is another one.
         identity = MemberIdentity(options.identity, "gateway", options.name)
         link = _link(settings, options.name, identity, on_message)
+        gateway = Gateway(options, link.send, control_state=lambda: link.state)
+    else:
+        gateway = Gateway(options, control_state=lambda: "by the core")
     stop = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(one, stop.set)

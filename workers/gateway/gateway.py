@@ -107,15 +107,13 @@ class Gateway:
             options.name,
             front,
             lambda: self._cores.chosen.status(),
-            metrics,
             control_state,
             lambda: self._elsewhere.applications,
-            self._here is not None,
         )
         self._admin = AdminSocket(settings.gateway_socket(options.number), self._page)
         self._parsing = Parsing(lambda: front.catalog, settings.max_request_bytes)
         sizes = BodySizes(lambda: accounts.limits.query_rows, settings.max_request_bytes, settings.max_json_bytes)
-        pages = OpenPages(self._metadata, metrics, MetricsAccess.of(settings))
+        pages = OpenPages(self._metadata, self._page, MetricsAccess.of(settings))
         rest = Rest(front, self._metadata, metrics, sizes, self._parsing, pages)
         self._http = HttpServer(rest, _http_limits(settings))
         self._calls = Rpc(front, self._metadata, metrics, sizes, self._parsing)
@@ -258,7 +256,8 @@ class Gateway:
             self._here.second(stats, chosen.status())
 
     def _page(self) -> bytes:
-        self._metadata.refresh_metrics()
+        status = self._cores.chosen.status()
+        self._metrics.refresh(status, self._front.accounts.queries, self.ready, self._here is not None)
         return self._metrics.text()
 
 

@@ -12,7 +12,6 @@ from workers.protocol.specs import Signature, TensorSpec
 
 from .catalog import NOT_CONFIGURED
 from .front import Front
-from .metrics import GatewayMetrics
 from .totals import total as total_of
 
 PLATFORM = "onnxruntime_onnx"
@@ -25,7 +24,6 @@ class Metadata:
     Args:
         core: gives the core's status.
         elsewhere: gives the totals of the box's other fronts.
-        core_here: this process has a core.
     """
 
     def __init__(
@@ -33,18 +31,14 @@ class Metadata:
         name: str,
         front: Front,
         core: Callable[[], CoreStatus],
-        metrics: GatewayMetrics,
         control_state: Callable[[], str],
         elsewhere: Callable[[], Mapping[str, ApplicationTotals]],
-        core_here: bool,
     ):
         self._name = name
         self._front = front
         self._core = core
-        self._metrics = metrics
         self._control_state = control_state
         self._elsewhere = elsewhere
-        self._core_here = core_here
         self._started = time.monotonic()
 
     # --- readiness ---
@@ -180,11 +174,6 @@ class Metadata:
                 for device, known in core.devices.items()
             },
         }
-
-    def refresh_metrics(self) -> None:
-        core = self._core()
-        self._metrics.in_flight.set(self._front.accounts.queries)
-        self._metrics.refresh(core, not self.not_ready(), self._core_here)
 
 
 def _tensor(spec: TensorSpec, signature: Signature) -> dict[str, Any]:

@@ -64,13 +64,14 @@ class GatewayMetrics(Collector):
         """A request was refused before it counted as a query, with this status of HTTP, or of gRPC by name."""
         self._invalid.labels(str(status)).inc()
 
-    def refresh(self, status: CoreStatus, ready: bool, core_here: bool) -> None:
-        """Update the gauges that the query path does not.
+    def refresh(self, status: CoreStatus, in_flight: int, ready: bool, core_here: bool) -> None:
+        """Update all gauges.
 
         Args:
             core_here: the core is in this process. Only then are its own gauges updated, so that sums over processes
                 count them once.
         """
+        self.in_flight.set(in_flight)
         self.plan_version.set(status.adopted or 0)
         self.ready.set(ready)
         if core_here:

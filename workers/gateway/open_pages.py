@@ -6,7 +6,7 @@ They are readiness for all, and operating figures for permitted addresses.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,7 +16,6 @@ from workers.net.http1 import Exchange, Response
 
 from .errors import Forbidden
 from .metadata import Metadata
-from .metrics import GatewayMetrics
 
 _JSON = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
@@ -26,7 +25,7 @@ PAGE_SHARE = 0.1
 
 
 class OpenPages:
-    def __init__(self, metadata: Metadata, metrics: GatewayMetrics, access: MetricsAccess):
+    def __init__(self, metadata: Metadata, metrics: Callable[[], bytes], access: MetricsAccess):
         self._metadata = metadata
         self._metrics = metrics
         self._access = access
@@ -52,8 +51,7 @@ class OpenPages:
             raise Forbidden(REFUSAL)
         now = time.monotonic()
         if now > self._page_until:
-            self._metadata.refresh_metrics()
-            self._page = self._metrics.text()
+            self._page = self._metrics()
             done = time.monotonic()
             # Who is permitted may ask as often as they like.
             self._page_until = done + (done - now) / PAGE_SHARE

@@ -153,6 +153,7 @@ async def test_each_front_knows_the_totals_of_all_others(tmp_path):
     await eventually_async(lambda: known() == [(110, 110), (101, 101), (11, 11)])
     total = fronts.share(owns[0]).applications["a"]
     assert (total.success_s, total.last_success_unix) == (1.0, 102.0)
+    owns.pop()
     await links.pop().close()
     await eventually_async(lambda: len(fronts.local) == 1)
     owns[1] = FrontTotals({"a": ApplicationTotals(in_time=20), "b": ApplicationTotals(failed=1)}, {"k": 20})

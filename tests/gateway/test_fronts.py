@@ -147,17 +147,19 @@ async def test_each_front_knows_the_totals_of_all_others(tmp_path):
         link.start()
 
     def known() -> list[tuple[int, int]]:
-        elsewhere = [fronts.share(owns[0]), *(link.share(own) for link, own in zip(links, owns[1:], strict=True))]
+        for sharing, own in zip((fronts, *links), owns, strict=True):
+            sharing.share(own)
+        elsewhere = [sharing.elsewhere for sharing in (fronts, *links)]
         return [(one.applications["a"].in_time, one.keys["k"]) if one.applications else (0, 0) for one in elsewhere]
 
     await eventually_async(lambda: known() == [(110, 110), (101, 101), (11, 11)])
-    total = fronts.share(owns[0]).applications["a"]
+    total = fronts.elsewhere.applications["a"]
     assert (total.success_s, total.last_success_unix) == (1.0, 102.0)
     owns.pop()
     await links.pop().close()
     await eventually_async(lambda: len(fronts.local) == 1)
     owns[1] = FrontTotals({"a": ApplicationTotals(in_time=20), "b": ApplicationTotals(failed=1)}, {"k": 20})
     await eventually_async(lambda: known() == [(120, 120), (101, 101)])
-    assert fronts.share(owns[0]).applications["b"].failed == 1
+    assert fronts.elsewhere.applications["b"].failed == 1
     await links[0].close()
     await fronts.close()

@@ -312,7 +312,7 @@ async def test_a_device_that_is_back_gets_no_query_before_it_is_warm():
         world.ask("numbers", 3)
         await world.turn()
         back.warm.clear()
-        back.connected()
+        back.connected(world.rollout)
         world.deliver(back)
         await world.turn()
         batches = [[one for one in device.received if isinstance(one, RunBatch)] for device in (back, other)]

@@ -79,7 +79,8 @@ class CoreLink:
         self._unanswered: dict[int, InFlightQuery] = {}
         self._queued: list[InFlightQuery] = []
         self._unreported: deque[FrontStats] = deque(maxlen=REPORTS)
-        self._elsewhere = FrontTotals()
+        #: of the box's other fronts, as received last
+        self.elsewhere = FrontTotals()
         self._connection: FrameConnection | None = None
         self._closed = asyncio.Event()
         #: the core has taken this front, and why the connection ended
@@ -117,11 +118,9 @@ class CoreLink:
         self._unreported.append(stats)
         self._send_reports()
 
-    def share(self, own: FrontTotals) -> FrontTotals:
-        """Send the front's totals; return those of the box's others, as received last."""
+    def share(self, own: FrontTotals) -> None:
         if self._connection is not None:
             self._connection.send(own)
-        return self._elsewhere
 
     def _send_reports(self) -> None:
         while self._unreported and self._connection is not None and self._connection.send(self._unreported[0]):
@@ -260,7 +259,7 @@ class CoreLink:
             if self.leads != led:
                 self.on_changed()
         elif isinstance(message, FrontTotals):
-            self._elsewhere = message
+            self.elsewhere = message
         elif isinstance(message, Configure) and self._configure is not None:
             self._configure(message.config)
 

@@ -101,14 +101,13 @@ class Gateway:
             endpoint = Endpoint(f"unix:{settings.gateway_core_socket}")
             first = self._totals = CoreLink(endpoint, Hello("front", options.name), front, self._adopt)
             self._cores = Cores(front, options.member, first, self._link_to)
-        self._elsewhere = FrontTotals()
         self._linking: set[asyncio.Task] = set()
         self._metadata = Metadata(
             options.name,
             front,
             lambda: self._cores.chosen.status(),
             control_state,
-            lambda: self._elsewhere.applications,
+            lambda: self._totals.elsewhere.applications,
         )
         self._admin = AdminSocket(settings.gateway_socket(options.number), self._page)
         self._parsing = Parsing(lambda: front.catalog, settings.max_request_bytes)
@@ -246,8 +245,8 @@ class Gateway:
         self._calls.second()
         accounts, keys, chosen = self._front.accounts, self._front.keys, self._cores.chosen
         stats = accounts.take_second(self._front.catalog.applications)
-        self._elsewhere = self._totals.share(FrontTotals(accounts.totals, keys.asked))
-        keys.second(accounts.totals, self._elsewhere.keys, self._options.settings.gateways)
+        self._totals.share(FrontTotals(accounts.totals, keys.asked))
+        keys.second(accounts.totals, self._totals.elsewhere.keys, self._options.settings.gateways)
         if isinstance(chosen, CoreLink):
             # Demand counts where it is decided on.
             chosen.report(FrontStats(stats))

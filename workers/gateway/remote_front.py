@@ -235,12 +235,16 @@ class Fronts:
     def local(self) -> list[RemoteFront]:
         return [front for connection, front in self._fronts.items() if not connection.remote]
 
-    def share(self, own: FrontTotals) -> FrontTotals:
-        """Send each front of this box the totals of all others; return those of all but ``own``."""
+    @property
+    def elsewhere(self) -> FrontTotals:
+        """Totals of this box's other fronts."""
+        return added([self._ended, *(front.totals for front in self.local)])
+
+    def share(self, own: FrontTotals) -> None:
+        """Send each front of this box the totals of all others."""
         local = self.local
         for front in local:
             front.send(added([own, self._ended, *(other.totals for other in local if other is not front)]))
-        return added([self._ended, *(front.totals for front in local)])
 
     def take_stats(self) -> list[dict[str, ApplicationStats]]:
         taken, self._stats = self._stats, []

@@ -328,9 +328,7 @@ class Core:
     def echoed(self, device: str, around_s: float) -> None:
         """Learn how far away a device is, also while no query goes there."""
         estimator = self._sent.rtts[device]
-        before = estimator.seconds
-        estimator.begin(around_s)
-        if estimator.seconds != before:
+        if estimator.begin(around_s):
             self._driver.set_rtt(device, estimator.seconds)
         transfers = self._sent.transfers
         if device not in transfers:
@@ -352,9 +350,7 @@ class Core:
             if nbytes >= LARGE_BYTES:
                 self.transfers_changed |= transfer.add(nbytes, around_s - estimator.seconds, now)
                 return
-        before = estimator.seconds
-        estimator.add(around_s)
-        if estimator.seconds != before:
+        if estimator.add(around_s):
             self._driver.set_rtt(device, estimator.seconds)
 
     def refused_by_device(self, device: str, refusal: Refusal) -> None:

@@ -212,6 +212,14 @@ class DeviceProcess:
         os.kill(self.process.pid, number)
 
 
+def one_device(devices, version: int = 1) -> tuple[DeviceProcess, GatewayConfig]:
+    """A device with a warm variant of ``numbers``, and a configuration by which it serves."""
+    (device,) = devices("d0")
+    device.warm(("numbers", "big"))
+    placed = plan(version, {"d0": [("numbers", "big")]}, {"d0": device.endpoint})
+    return device, config(placed, [application("numbers")])
+
+
 #: runs a gateway with other constants
 RUN = """
 import importlib, json, runpy, sys

@@ -26,7 +26,7 @@ from workers.gateway.gateway import FREE_DESCRIPTORS, Gateway
 from workers.net import compression
 from workers.protocol.control import GatewayConfig
 
-from .conftest import AUTH, KEY, application, config, gateway_options, plan
+from .conftest import AUTH, KEY, application, config, gateway_options, one_device, plan
 from .test_failures import BODY, PATH
 from .test_grpc_errors import CODE, request
 
@@ -53,9 +53,7 @@ async def ended(peer: Peer, number: int) -> tuple[CODE, str]:
 
 
 async def test_a_deleted_key_ends_its_streams_and_no_others(tmp_path, devices):
-    (device,) = devices("d0")
-    device.warm(("numbers", "big"))
-    given = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")])
+    _, given = one_device(devices)
     async with fronts(tmp_path) as (gateway, _, port), connected(port) as peer:
         gateway.configure(given)
         await eventually(lambda: gateway.ready, "the gateway is ready")
@@ -199,15 +197,12 @@ async def test_an_answer_that_cannot_be_compressed_is_an_error(tmp_path, devices
         raise MemoryError
 
     monkeypatch.setattr(compression, "compress", fails)
-    (device,) = devices("d0")
-    device.warm(("numbers", "big"))
+    _, given = one_device(devices)
     tensor = {"name": "x", "shape": [64, 4], "datatype": "FP32", "data": [1.5] * 256}
     wanted = {"name": "y", "parameters": {"binary_data": binary}}
     body = json.dumps({"inputs": [tensor], "outputs": [wanted]}).encode()
     async with fronts(tmp_path) as (gateway, port, _):
-        gateway.configure(
-            config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")])
-        )
+        gateway.configure(given)
         await eventually(lambda: gateway.ready, "the gateway is ready")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(post(PATH, body, **AUTH, **{"Accept-Encoding": "gzip"}))

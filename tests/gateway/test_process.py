@@ -28,7 +28,7 @@ from tools.waiting import eventually, eventually_async
 from workers.protocol import control
 from workers.protocol.specs import Band
 
-from .conftest import AUTH, KEY, GatewayProcess, application, config, plan, wait_for
+from .conftest import AUTH, KEY, GatewayProcess, application, config, one_device, plan, wait_for
 from .test_failures import BODY, PATH, X, load, start
 
 
@@ -77,10 +77,7 @@ async def test_plan_changes_under_load_fail_no_query(gateways, devices, control_
 
 
 def test_goes_on_and_restarts_without_the_control_plane(gateways, devices, control_plane):
-    (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    placed = {"d0": [("numbers", "big")]}
-    control_plane.first = config(plan(4, placed, {"d0": only.endpoint}), [application("numbers")])
+    _, control_plane.first = one_device(devices, 4)
     gateway = joined(gateways, control_plane)
     gateway.wait_ready()
     wait_for(gateway.file.exists, "the configuration is stored")
@@ -103,13 +100,7 @@ def test_goes_on_and_restarts_without_the_control_plane(gateways, devices, contr
 def test_a_configuration_that_the_release_before_stacks_saved_serves_without_the_control_plane(
     gateways, devices, tmp_path
 ):
-    (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    saved = json.loads(
-        msgspec.json.encode(
-            config(plan(4, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
-        )
-    )
+    saved = json.loads(msgspec.json.encode(one_device(devices, 4)[1]))
     saved |= {"gateways": 1}
     del saved["plan"]["stack"]
     saved["plan"]["routing"] = "shares"
@@ -142,9 +133,7 @@ async def test_tells_the_control_plane_that_devices_cannot_cope(gateways, device
 
 
 def test_reports_each_second_which_configuration_it_holds(gateways, devices, control_plane):
-    (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    made = config(plan(4, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
+    _, made = one_device(devices, 4)
     control_plane.first = control.with_hash(made)
 
     def reported(version: int, hash: str) -> bool:

@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from workers.node import metrics
 from workers.protocol import control
 
-from .conftest import AUTH, DeviceProcess, GatewayProcess, application, config, free_port, plan, wait_for
+from .conftest import AUTH, DeviceProcess, GatewayProcess, application, config, free_port, one_device, plan, wait_for
 from .test_failures import BODY, PATH, X
 from .test_grpc_errors import call, request
 from .test_process import run
@@ -278,9 +278,7 @@ def test_an_slo_is_no_latency_that_a_client_asked_for(tmp_path, devices):
 
 
 def test_the_second_gets_the_configuration_from_the_first(tmp_path, devices, control_plane):
-    (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    control_plane.first = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
+    _, control_plane.first = one_device(devices)
     linked = {"NEREUS_GATEWAYS": "2", "NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
     first = GatewayProcess(tmp_path, **linked)
     front = GatewayProcess(tmp_path, beside=first, number=2, **linked)
@@ -307,9 +305,7 @@ def test_one_stopped_in_order_loses_no_count(two):
 
 
 def test_what_arrived_in_the_last_second_before_a_stop_is_reported(gateways, devices, control_plane):
-    (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    control_plane.first = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
+    _, control_plane.first = one_device(devices)
     gateway = gateways(None, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
     gateway.wait_ready()
     for _ in range(7):

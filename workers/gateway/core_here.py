@@ -97,8 +97,8 @@ class CoreHere:
         await wait_until(lambda: not self.fronts.local, grace_s)
 
     async def close(self) -> None:
+        """Hand over to the next core; what is left of the core is closed behind this."""
         await self.rollout.retire(self.fronts.report)
-        # Fronts first: their queries wait for the next core; without devices this one would refuse them.
+        # Before the core: their queries wait for the next one; without devices this one would refuse them.
         await self.fronts.close()
-        await self.rollout.close()
         await self._file.close()

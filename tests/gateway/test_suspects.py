@@ -17,11 +17,7 @@ from hypothesis import strategies as st
 from tests.gateway.test_failures import BODY, PATH, start
 from workers.gateway.errors import GatewayError, ModelFailed
 from workers.gateway.in_flight import InFlightQuery
-from workers.gateway.suspects import (
-    MOST_INPUTS,
-    REMEMBERED_S,
-    Suspects,
-)
+from workers.gateway.suspects import MOST_INPUTS, REMEMBERED_S, Suspects
 from workers.v2.http import parse as parse_http
 
 from .conftest import AUTH, application, config, plan, wait_for

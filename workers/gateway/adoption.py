@@ -34,8 +34,7 @@ def planned_applications(plan: PlanSpec) -> dict[str, _Planned]:
             by_device[route.device] = by_device.get(route.device, 0.0) + route.share
     return {
         name: _Planned(
-            tuple(by_device.items()),
-            {device: frozenset(residents.get((name, device), ())) for device in by_device},
+            tuple(by_device.items()), {device: frozenset(residents.get((name, device), ())) for device in by_device}
         )
         for name, by_device in shares.items()
     }

@@ -85,10 +85,7 @@ class Metadata:
             "max_batch_size": self._front.accounts.limits.query_rows if spec.signature.batch else 0,
             "input": [_configured(tensor) for tensor in spec.signature.inputs],
             "output": [_configured(tensor) for tensor in spec.signature.outputs],
-            "parameters": {
-                "slo_ms": {"string_value": f"{spec.slo_s * 1e3:g}"},
-                "late": {"string_value": spec.late},
-            },
+            "parameters": {"slo_ms": {"string_value": f"{spec.slo_s * 1e3:g}"}, "late": {"string_value": spec.late}},
         }
 
     def index(self, ready_only: bool, client: str) -> list[dict[str, str]]:
@@ -177,11 +174,7 @@ class Metadata:
 
 
 def _tensor(spec: TensorSpec, signature: Signature) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "datatype": spec.datatype,
-        "shape": spec.shape if signature.batch else spec.shape[1:],
-    }
+    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.shape if signature.batch else spec.shape[1:]}
 
 
 def _configured(spec: TensorSpec) -> dict[str, Any]:

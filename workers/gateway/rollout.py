@@ -44,13 +44,7 @@ class Rollout:
         client: for devices of other boxes.
     """
 
-    def __init__(
-        self,
-        name: str,
-        queue_rows: int,
-        metrics: GatewayMetrics,
-        client: TlsClient | None = None,
-    ) -> None:
+    def __init__(self, name: str, queue_rows: int, metrics: GatewayMetrics, client: TlsClient | None = None) -> None:
         self.bursts = BurstDetector()
         self.executors = Executors(name, self, client)
         self.core = Core(self.executors, self.bursts, metrics)

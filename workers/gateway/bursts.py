@@ -23,6 +23,10 @@ MEDIUM = 30
 LONG = 99
 #: slots kept at least, more than the longest window
 KEPT = 128
+#: queries in a window from which its rate counts
+MIN_QUERIES = 5
+#: part by which a rate moves on before the same application is reported again
+STEP = 0.2
 
 
 def slot_at(now: float) -> int:
@@ -56,15 +60,13 @@ class Slots:
 class BurstDetector:
     """Arrivals of the plan's applications, and the rule by which a new plan is due.
 
-    Above the band: the rate of the last second, from at least ``min_queries`` queries, is higher than ``high``; or,
+    Above the band: the rate of the last second, from at least :data:`MIN_QUERIES` queries, is higher than ``high``; or,
     sooner, that of the last 0.3 s is higher than ``surge``; or, later, that of the last 3 s is higher than ``rise``.
     Below: the rate of the last 10 s is lower than ``low``. Each application is reported at most once a second, and
-    again for the same plan only when its rate moved on by another ``step`` in the same direction.
+    again for the same plan only when its rate moved on by another :data:`STEP` in the same direction.
     """
 
-    def __init__(self, min_queries: int = 5, step: float = 0.2):
-        self._min_queries = min_queries
-        self._step = step
+    def __init__(self) -> None:
         self._bands: Mapping[str, Band] = {}
         self._plan_version = 0
         self._since = 0
@@ -105,7 +107,7 @@ class BurstDetector:
             if end - last_at < SECOND:
                 continue
             # For the same plan again only once the rate has moved on.
-            next_rate = last_rate * (1 + direction * self._step)
+            next_rate = last_rate * (1 + direction * STEP)
             if direction == last_direction and direction * (rate - next_rate) <= 0:
                 continue
             self._reported[application] = (end, rate, direction)
@@ -120,7 +122,7 @@ class BurstDetector:
                 continue
             rows, queries = arrivals.before(end, slots)
             rate = rows / (slots * SLOT_S)
-            if rate > limit and queries >= self._min_queries:
+            if rate > limit and queries >= MIN_QUERIES:
                 return rate, 1
         if end - self._since >= LONG:
             rate = arrivals.before(end, LONG)[0] / (LONG * SLOT_S)

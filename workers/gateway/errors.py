@@ -89,8 +89,8 @@ class Overloaded(GatewayError):
 
     status, code, outcome = 503, Code.RESOURCE_EXHAUSTED, "dropped"
 
-    def __init__(self, message: str, retry_after_s: float = 1.0):
-        super().__init__(message, retry_after_s)
+    def __init__(self, message: str):
+        super().__init__(message, 1.0)
 
 
 class OverShare(GatewayError):

@@ -148,11 +148,11 @@ class Executors:
             unreached={device: max(0.0, now - lost) for device, lost in since.items() if lost is not None},
         )
 
-    def warm(self, application: str, draining: bool = False) -> list[tuple[str, WarmVariant]]:
+    def warm(self, application: str) -> list[tuple[str, WarmVariant]]:
         return [
             (device, variant)
             for device, executor in self._by_device.items()
-            if executor.state is not None and executor.state.draining is draining
+            if executor.state is not None and not executor.state.draining
             for variant in executor.state.warm
             if variant.application == application
         ]

@@ -87,14 +87,10 @@ def test_goes_on_and_restarts_without_the_control_plane(gateways, devices, contr
     wait_for(lambda: gateway.health()["control_plane"] != "up", "the link is down")
     assert gateway.infer(X).status_code == 200
     assert gateway.stop() == 0
-    again = GatewayProcess(gateway.home)
-    try:
-        again.wait_ready()
-        assert again.infer(X).status_code == 200
-        assert again.health()["plan"] == {"adopted": 4, "newest": 4}
-    finally:
-        again.process.kill()
-        again.process.wait()
+    again = gateways(home=gateway.home)
+    again.wait_ready()
+    assert again.infer(X).status_code == 200
+    assert again.health()["plan"] == {"adopted": 4, "newest": 4}
 
 
 def test_a_configuration_that_the_release_before_stacks_saved_serves_without_the_control_plane(

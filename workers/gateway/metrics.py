@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Metric, generate_latest
+from prometheus_client import Counter, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -30,13 +31,12 @@ class GatewayMetrics(Collector):
 
     def __init__(self, gateway: str | None = None) -> None:
         self._gateway = gateway
-        self.registry = CollectorRegistry()
         self.totals: Mapping[str, ApplicationTotals] = {}
         self._invalid = Counter(
             "nereus_gateway_invalid_requests_total",
             "Requests refused before they counted as queries",
             ("status",),
-            registry=self.registry,
+            registry=None,
         )
         self.latency = Histograms(
             "nereus_gateway_latency_seconds",
@@ -45,12 +45,10 @@ class GatewayMetrics(Collector):
             _LATENCY,
         )
         self.rerouted = Counter(
-            "nereus_gateway_rerouted_total", "Queries sent to another device after the first", registry=self.registry
+            "nereus_gateway_rerouted_total", "Queries sent to another device after the first", registry=None
         )
         self.batch_rows = Histograms("nereus_gateway_grant_rows", "Rows of dispatched batches", (), _ROWS)
         self._gauges: list[Metric] = []
-        self.registry.register(self.latency)
-        self.registry.register(self.batch_rows)
 
     def invalid(self, status: int | str) -> None:
         """A request was refused before it counted as a query, with this status of HTTP, or of gRPC by name."""
@@ -73,7 +71,8 @@ class GatewayMetrics(Collector):
             for outcome in _OUTCOMES:
                 if count := getattr(total, outcome):
                     queries.add_metric((application, outcome), count)
-        for family in (queries, accuracy, *self._gauges, *self.registry.collect()):
+        counted = [self._invalid, self.rerouted, self.latency, self.batch_rows]
+        for family in (queries, accuracy, *self._gauges, *itertools.chain(*(one.collect() for one in counted))):
             if self._gateway is not None:
                 family.samples = [
                     sample._replace(labels={**sample.labels, "gateway": self._gateway}) for sample in family.samples

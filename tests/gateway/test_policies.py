@@ -27,11 +27,8 @@ def policies(load: float, steps=CHOOSY) -> tuple[LoadPolicySpec, ...]:
 @pytest.fixture
 async def two(gateways, tiny_models, tmp_path, control_plane):
     """Two devices with a quick and a heavy variant, and what sends them plans."""
-    world = World(gateways, tiny_models, tmp_path)
-    app, relief = application("app", 600.0), [world.heavy]
-    linked = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
-    gateway = await world.start(2, world.quick, relief=relief, app=app, **linked)
-    await until(lambda: control_plane.connection, "the gateway joined")
+    world, app = World(gateways, tiny_models, tmp_path), application("app", 600.0)
+    relief, linked = [world.heavy], {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
 
     async def adopt(version: int, some: tuple[LoadPolicySpec, ...]) -> None:
         world.apply(version, world.quick, relief=relief, app=app)
@@ -43,6 +40,8 @@ async def two(gateways, tiny_models, tmp_path, control_plane):
         await world.warm(gateway, 4)
 
     async with world.stack:
+        gateway = await world.start(2, world.quick, relief=relief, app=app, **linked)
+        await until(lambda: control_plane.connection, "the gateway joined")
         yield gateway, adopt
 
 

@@ -419,9 +419,10 @@ class Core:
 
     def sweep(self, now: float) -> None:
         self._look_at_quiet(now)
-        for flight in [*self._driver.expired(now), *self._sent.expired(now)]:
-            self._timed_out(flight)
         self._suspects.sweep(now)
+        for flight in self.flights:
+            if flight.expires <= now:
+                self._timed_out(flight)
         self._decide_postponed()
 
     def _timed_out(self, flight: InFlightQuery) -> None:

@@ -53,10 +53,6 @@ class RemoteFront:
         #: of a front on this box, as received last
         self.totals = FrontTotals()
 
-    @property
-    def flights(self) -> list[InFlightQuery]:
-        return list(self._flights.values())
-
     # --- from the front -----------------------------------------------------------------------------------------------
 
     def submit(self, message: SubmitQueries, body: memoryview) -> None:

@@ -16,7 +16,6 @@ REST: dict[str, dict[str, AccessRole]] = {
     "applications": {"GET": VIEWER, "POST": OWNER},
     "application": {"GET": VIEWER, "PATCH": OWNER, "DELETE": OPERATOR},
     "validation-set": {"GET": VIEWER, "PUT": OWNER, "DELETE": OWNER},
-    "application-profiles": {"GET": VIEWER},
     "application-try": {"POST": OWNER},
     "application-queries": {"GET": VIEWER},
     "application-frontier": {"GET": VIEWER},

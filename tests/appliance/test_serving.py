@@ -62,7 +62,7 @@ def test_tritonclient_works_unchanged(appliance):
 
 def test_profiles_tell_the_variants_apart(appliance):
     with appliance.rest() as client:
-        profiles = client.get("/applications/tiny/profiles/").json()["results"]
+        profiles = client.get("/profiles/?application=tiny").json()["results"]
     quickest = {profile["variant"]: profile["latencies"][0]["p50_ms"] for profile in profiles}
     assert quickest["quick"] < quickest["medium"] < quickest["heavy"]
     for profile in profiles:

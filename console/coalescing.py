@@ -41,9 +41,7 @@ class Coalesced(Generic[Key, Answer]):
             return await self._run(frozenset(self._keys))
 
 
-def by_key(
-    run: Callable[[frozenset[Key]], Awaitable[Mapping[Key, Answer]]],
-) -> Callable[[Key], Awaitable[Answer]]:
+def by_key(run: Callable[[frozenset[Key]], Awaitable[Mapping[Key, Answer]]]) -> Callable[[Key], Awaitable[Answer]]:
     loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Coalesced] = weakref.WeakKeyDictionary()
 
     async def ask(key: Key) -> Answer:

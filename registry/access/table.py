@@ -125,7 +125,7 @@ MODELS: dict[str, AccessRole] = {"auth.user": OPERATOR}
 
 #: least role by websocket and message; the first message is the connection itself
 BROWSER_SOCKETS: dict[str, dict[str, AccessRole]] = {
-    "ws/console/live/": {"connect": VIEWER, "snapshot": VIEWER, "ping": VIEWER},
+    "ws/console/live/": {"connect": VIEWER, "snapshot": VIEWER, "ping": VIEWER}
 }
 
 #: addresses that a member reaches with its own credential, beside roles; for its websocket a join token will do

@@ -144,8 +144,6 @@ class Problem:
             other memory.
         at_s: a steady time in seconds, for strategies that wait.
         costs: for stacks that weigh cores and loads against accuracy.
-        arrival_shape: of the Gamma distribution of an application's interarrival times, for strategies that plan for
-            one (1: Poisson arrivals).
     """
 
     devices: tuple[DeviceResources, ...]
@@ -157,7 +155,6 @@ class Problem:
     previous: Allocation | None = None
     at_s: float = 0.0
     costs: CostWeights = CostWeights()
-    arrival_shape: float = 0.5
 
 
 @dataclass(frozen=True)

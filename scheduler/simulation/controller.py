@@ -144,7 +144,6 @@ class Controller:
             previous=previous,
             at_s=now,
             costs=scenario.costs,
-            arrival_shape=scenario.control.arrival_shape,
         )
 
     def _planned(self, now: float, problem: Problem, allocation: Allocation) -> Planned:

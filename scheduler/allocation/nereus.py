@@ -31,10 +31,10 @@ from .disaggregation import use_idle_devices
 from .exchanges import GAIN, Exchanges
 from .group_options import FLOOR, SERVED, GroupOptions, revisit_periods
 from .groups import grouped
+from .outcome import outcome
 from .pins import with_pinned, with_reservations
 from .problem import CERTIFIED, Allocation, Problem
 from .relaxation import Relaxation, most_multiple, relax
-from .residents import outcome
 from .solver import Budget, time_ran_out
 from .switching_cost import SwitchingCosts
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyscipopt import Model, quicksum
 
 from scheduler.allocation.assign import keep_loaded
 from scheduler.allocation.capacity import Capacity, dedicated_capacity, profile_on
 from scheduler.allocation.groups import IdenticalDevices, usable
+from scheduler.allocation.outcome import outcome
 from scheduler.allocation.problem import (
     Allocation,
     CandidateVariant,
@@ -18,11 +19,28 @@ from scheduler.allocation.problem import (
     Placement,
     Problem,
 )
-from scheduler.allocation.residents import ResidentCapacity, dedicated_resident, outcome
 from scheduler.allocation.solver import names
 
 #: items/s below which an application counts as without demand, because shares of less are lost to rounding
 NOTHING = 1e-9
+
+
+@dataclass(frozen=True)
+class ResidentCapacity:
+    """A variant alone on a device.
+
+    Attributes:
+        capacity: items/s, of the time for queries; ``full_rate``: of all its time.
+    """
+
+    device: DeviceResources
+    variant: CandidateVariant
+    capacity: float
+    max_batch: int
+    full_rate: float
+
+    def time_share(self, rate: float) -> float:
+        return rate / self.full_rate
 
 
 class DedicatedChoices:
@@ -48,7 +66,9 @@ class DedicatedChoices:
         if key not in self._capacities:
             self._capacities[key] = dedicated_capacity(profile, self._slo[variant.application])
         capacity = self._capacities[key]
-        return None if capacity is None else dedicated_resident(device, variant, capacity)
+        if capacity is None:
+            return None
+        return ResidentCapacity(device, variant, capacity.rate * device.available, capacity.batch, capacity.rate)
 
     def by_accuracy(self, device: DeviceResources, application: str) -> list[ResidentCapacity]:
         """The most accurate one first; of equally accurate ones, the faster."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from scheduler.allocation.problem import Allocation, Problem
+from scheduler.allocation.problem import Allocation, Problem, Strategy
 from workers.dispatch.published.policy import BatchPolicy
 from workers.dispatch.published.routing import Router
 from workers.dispatch.stack import Stack
@@ -48,7 +48,7 @@ class Paper:
         promises: by strategy, what a plan promises at these rates (items/s by application), by application.
     """
 
-    strategies: Mapping[str, Callable[[Problem], Allocation]]
+    strategies: Mapping[str, Strategy]
     simulated: tuple[Stack, ...] = ()
     policies: Mapping[str, Callable[[], BatchPolicy]] = field(default_factory=dict)
     routers: Mapping[str, Callable[[int], Router]] = field(default_factory=dict)

@@ -14,10 +14,9 @@ from pyscipopt import Model, quicksum
 
 from scheduler.allocation.groups import IdenticalDevices, grouped
 from scheduler.allocation.problem import Allocation, ApplicationDemand, CandidateVariant, Problem
-from scheduler.allocation.residents import ResidentCapacity
 from scheduler.allocation.solver import Budget, maximise, names, new_model
 
-from .dedicated import NOTHING, DedicatedChoices, allocation_with, counted, evenly, placed
+from .dedicated import NOTHING, DedicatedChoices, ResidentCapacity, allocation_with, counted, evenly, placed
 
 #: Relative gap of the placement.
 GAP = 1e-3

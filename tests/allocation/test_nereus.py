@@ -30,9 +30,9 @@ from scheduler.allocation.problem import (
 )
 from scheduler.allocation.relaxation import most_points
 from scheduler.allocation.solver import Budget
-from scheduler.allocation.strategies import get, names
 from scheduler.allocation.verification import violations
 from scheduler.stacks.proteus import strategy as proteus
+from scheduler.stacks.strategies import get, names
 from tests.examples import examples
 
 from .worlds import GIB, line, problems, published_or_skip, remeasured, slow_to_load, variant, with_loaded

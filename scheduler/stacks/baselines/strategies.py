@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.allocation.residents import ResidentCapacity
 
-from ..dedicated import DedicatedChoices, allocation_with
+from ..dedicated import DedicatedChoices, ResidentCapacity, allocation_with
 from ..placed_once import fixed, only, static
 
 

@@ -14,10 +14,9 @@ from dataclasses import replace
 from scheduler.allocation.capacity import profile_on
 from scheduler.allocation.groups import IdenticalDevices, grouped
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.allocation.residents import ResidentCapacity
 from workers.dispatch.instance_states import SLACK
 
-from ..dedicated import NOTHING, DedicatedChoices, allocation_with, evenly
+from ..dedicated import NOTHING, DedicatedChoices, ResidentCapacity, allocation_with, evenly
 
 #: lambda, 1/s; the paper names no value. A load is worth its time on the device, spread over a plan's period of 30 s
 LOAD_WEIGHT = 1 / 30

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from scheduler.allocation.groups import IdenticalDevices, grouped
 from scheduler.allocation.problem import Problem
-from scheduler.allocation.residents import ResidentCapacity
 
-from ..dedicated import DedicatedChoices
+from ..dedicated import DedicatedChoices, ResidentCapacity
 from .capacity_line import fitted
 from .weighing import CoreOption
 

@@ -17,21 +17,25 @@ formulation:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from pyscipopt import Model, quicksum
 
 from scheduler.allocation.assign import keep_loaded
 from scheduler.allocation.capacity import Capacity, dedicated_capacity, profile_on
 from scheduler.allocation.groups import IdenticalDevices, grouped
+from scheduler.allocation.outcome import TOLERANCE, outcome
 from scheduler.allocation.problem import Allocation, CandidateVariant, Problem
-from scheduler.allocation.residents import ResidentCapacity, assemble, dedicated_resident, outcome
 from scheduler.allocation.solver import Budget, Solution, maximise, names, new_model
+
+from ..dedicated import DedicatedChoices, ResidentCapacity, allocation_with
 
 #: Points of accuracy (percent) that all loads together may cost at most.
 PRICE_OF_ALL_LOADS = 0.05
-#: Relative tolerance of the second solve on what is served: the solver's own.
-SERVED_TOLERANCE = 1e-6
+#: A spare device loads a new variant only if its load exceeds that of the best loaded one by this (0 to 1).
+LOAD_THRESHOLD = 0.25
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ class _Formulation:
             self.model.addCons(quicksum(variables) == 1)
 
     def serve(self, share: float) -> None:
-        self.model.addCons(self.served >= share - SERVED_TOLERANCE * share)
+        self.model.addCons(self.served >= share - TOLERANCE * share)
 
 
 def solve(problem: Problem) -> Allocation:
@@ -162,8 +166,10 @@ def solve(problem: Problem) -> Allocation:
 
 
 def _on_devices(problem: Problem, groups, options, first: Solution | None, second: Solution) -> Allocation:
+    """The allocation in which all devices of a variant are equally busy, and idle ones get useful work."""
+    choices = DedicatedChoices(problem)
     demand = {a.id: a.demand for a in problem.applications}
-    residents: list[ResidentCapacity] = []
+    residents: dict[str, ResidentCapacity] = {}
     rates: dict[str, float] = {}
     for g, group in enumerate(groups):
         by_name = {o.variant.id: o for o in options if o.group == g}
@@ -174,18 +180,92 @@ def _on_devices(problem: Problem, groups, options, first: Solution | None, secon
             if count > 0 and rate > 0:
                 counts[m] = count
                 rates[m] = rates.get(m, 0.0) + rate
-        hosts = keep_loaded(group.devices, counts)
-        by_id = {d.id: d for d in group.devices}
-        residents += [dedicated_resident(by_id[d], by_name[m].variant, by_name[m].capacity) for d, m in hosts.items()]
-    return assemble(
-        problem,
-        residents,
-        rates,
+        for device, m in keep_loaded(group.devices, counts).items():
+            residents[device] = choices.resident(choices.devices[device], by_name[m].variant)
+    totals = _clipped(demand, residents, rates)
+    residents = {device: resident for device, resident in residents.items() if totals[resident.variant.id] > 0}
+    _use_spare_devices(problem, choices, residents, totals)
+    capacity = _capacity(residents)
+    by_device = {
+        device: totals[resident.variant.id] * resident.capacity / capacity[resident.variant.id]
+        for device, resident in residents.items()
+    }
+    proven = second.proven and (first is None or first.proven)
+    return replace(
+        allocation_with(problem, residents, by_device, "", ""),
         objective=second.objective,
         bound=max(second.bound, second.objective),
         gap=max(relative_gap(second), relative_gap(first)),
-        proven=second.proven and (first is None or first.proven),
+        status="empty" if not residents else "optimal" if proven else "feasible",
+        reasons=(),
     )
+
+
+def _capacity(residents: Mapping[str, ResidentCapacity]) -> Counter[str]:
+    capacity: Counter[str] = Counter()
+    for resident in residents.values():
+        capacity[resident.variant.id] += resident.capacity
+    return capacity
+
+
+def _clipped(
+    demand: Mapping[str, float], residents: Mapping[str, ResidentCapacity], rates: Mapping[str, float]
+) -> dict[str, float]:
+    """Items/s by variant within capacities and demand, so that solver tolerances never reach a plan."""
+    capacity, owner = _capacity(residents), {s.variant.id: s.variant.application for s in residents.values()}
+    totals = {variant: min(rates[variant], most) for variant, most in capacity.items()}
+    sums: Counter[str] = Counter()
+    for variant, rate in totals.items():
+        sums[owner[variant]] += rate
+    for variant, rate in totals.items():
+        total, most = sums[owner[variant]], demand[owner[variant]]
+        # Within tolerance of the demand, the sum becomes the demand itself.
+        if total > most * (1 - TOLERANCE):
+            rate = min(rate * most / total, capacity[variant])
+        totals[variant] = rate if rate > most * TOLERANCE else 0.0
+    return totals
+
+
+def _use_spare_devices(
+    problem: Problem, choices: DedicatedChoices, residents: dict[str, ResidentCapacity], totals: dict[str, float]
+) -> None:
+    """Give each idle device demand that is left out, else some of the busiest work.
+
+    Demand that is left out must fit there. Else the device gets a share of the busiest variant's work, which serves no
+    more items but shortens queues. A device that has a busy variant loaded keeps it, unless another one is busier by
+    :data:`LOAD_THRESHOLD`, so that plans do not flap over spare devices.
+    """
+    weight = {a.id: a.weight for a in problem.applications}
+    left_out = {a.id: a.demand for a in problem.applications}
+    for resident in {s.variant.id: s for s in residents.values()}.values():
+        left_out[resident.variant.application] -= totals[resident.variant.id]
+    left_out = {
+        a.id: left if (left := left_out[a.id]) > a.demand * 2 * TOLERANCE else 0.0 for a in problem.applications
+    }
+    for device in problem.devices:
+        if device.id in residents:
+            continue
+        best: tuple | None = None
+        capacity = _capacity(residents)
+        for index, variant in enumerate(problem.variants):
+            resident = choices.resident(device, variant)
+            if resident is None:
+                continue
+            extra = min(resident.capacity, left_out[variant.application])
+            if extra > 0:
+                score = (1, weight[variant.application] * extra, variant.accuracy, variant.id in device.loaded, -index)
+            elif totals.get(variant.id, 0.0) > 0:
+                load = totals[variant.id] / capacity[variant.id]
+                score = (0, load + LOAD_THRESHOLD * (variant.id in device.loaded), 0.0, False, -index)
+            else:
+                continue
+            if best is None or score > best[0]:
+                best = score, resident, extra
+        if best is not None:
+            _, residents[device.id], extra = best
+            variant = residents[device.id].variant
+            totals[variant.id] = totals.get(variant.id, 0.0) + extra
+            left_out[variant.application] -= extra
 
 
 def relative_gap(solution: Solution | None) -> float:

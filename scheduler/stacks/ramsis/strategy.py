@@ -16,14 +16,20 @@ from functools import partial
 import numpy as np
 
 from scheduler.allocation.capacity import profile_on
-from scheduler.allocation.problem import Allocation, CandidateVariant, DeviceResources, PlannedPolicies, Problem
-from scheduler.allocation.residents import ResidentCapacity
+from scheduler.allocation.problem import (
+    Allocation,
+    CandidateVariant,
+    DeviceResources,
+    PlannedPolicies,
+    Problem,
+    Strategy,
+)
 from scheduler.allocation.solver import Budget, time_ran_out
 from scheduler.progress import report
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.policy_tables import LoadPolicy, PolicySet
 
-from ..dedicated import DedicatedChoices, allocation_with, evenly
+from ..dedicated import DedicatedChoices, ResidentCapacity, allocation_with, evenly
 from . import load_limits, load_policies
 from .arrivals import round_robin
 from .expectation import Expected, expected
@@ -278,7 +284,7 @@ def _worst(problem: Problem, mains: Mapping[str, ResidentCapacity]) -> tuple[boo
 
 _RAMSIS = "Each device serves one application and chooses among its variants by policies for the present load."
 _ONE = "Each device serves one application, and all of them run the variant that the present load allows"
-STRATEGIES: Mapping[str, Callable[[Problem], Allocation]] = {
+STRATEGIES: Mapping[str, Strategy] = {
     "ramsis": partial(_solve, make=ramsis_policies, why=_RAMSIS),
     "ramsis-by-models": partial(_solve, make=ramsis_policies, why=_RAMSIS, lengths=None),
     "ramsis-known-load": partial(_solve, make=known_load, why=_RAMSIS),

@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 
 from scheduler import progress
-from scheduler.allocation import strategies
 from scheduler.allocation.problem import (
     ApplicationDemand,
     CandidateVariant,
@@ -22,6 +21,7 @@ from scheduler.allocation.problem import (
 from scheduler.allocation.verification import violations
 from scheduler.simulation import simulate
 from scheduler.simulation.scenario import ControlSettings
+from scheduler.stacks import strategies
 from scheduler.stacks.ramsis import load_policies
 from scheduler.stacks.ramsis import strategy as by_policy
 from tests.simulation.worlds import model, world

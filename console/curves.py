@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from registry.models import Variant
-from scheduler.frontier import planned_batch
+from scheduler.allocation.capacity import dedicated_capacity
+from scheduler.allocation.problem import LatencyProfile
 
 
 def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:
@@ -22,7 +23,8 @@ def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:
                 for point in profile.latencies.all()
                 if not point.size
             ]
-            best = planned_batch([(point["batch"], point["p95_ms"]) for point in points], slo_ms)
+            # Per millisecond.
+            best = dedicated_capacity(LatencyProfile(tuple((p["batch"], p["p95_ms"]) for p in points)), slo_ms)
             found.append(
                 {
                     "variant": variant.name,
@@ -31,8 +33,8 @@ def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:
                     "points": points,
                     "load_s": profile.load_s,
                     "memory_bytes": profile.memory_bytes,
-                    "batch": best[0] if best else None,
-                    "rate": best[1] if best else None,
+                    "batch": best.batch if best else None,
+                    "rate": 1000 * best.rate if best else None,
                 }
             )
     return found

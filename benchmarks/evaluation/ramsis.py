@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import fmean
 
 from scheduler.control.demand import estimate
+from scheduler.stacks.paper import Expected
 from scheduler.stacks.ramsis import load_policies
-from scheduler.stacks.ramsis.expectation import Expected
 from scheduler.stacks.ramsis.worker import LENGTHS, QUEUE, WorkerVariant, worker
 
 from .page import Claim, Context, Grid, Results, Section, claim, number, percent, table

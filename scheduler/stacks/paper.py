@@ -27,8 +27,14 @@ class Trigger(Protocol):
         """Rates (items/s) to plan for at once, or None. ``now`` (seconds) never decreases."""
 
 
-class Expectation(Protocol):
-    """What policies promise in the long run: percent, and a share of the queries."""
+@dataclass(frozen=True)
+class Expected:
+    """What policies promise in the long run, as long as arrivals are those that they were made for.
+
+    Attributes:
+        accuracy: percent, of queries in time; 0 where none is.
+        violation_rate: share (0 to 1) of queries that are late or dropped.
+    """
 
     accuracy: float
     violation_rate: float
@@ -54,6 +60,6 @@ class Paper:
     routers: Mapping[str, Callable[[int], Router]] = field(default_factory=dict)
     placed_once: frozenset[str] = frozenset()
     triggers: Mapping[str, Callable[[], Trigger]] = field(default_factory=dict)
-    promises: Mapping[str, Callable[[Problem, Allocation, Mapping[str, float]], Mapping[str, Expectation]]] = field(
+    promises: Mapping[str, Callable[[Problem, Allocation, Mapping[str, float]], Mapping[str, Expected]]] = field(
         default_factory=dict
     )

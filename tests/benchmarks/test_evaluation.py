@@ -14,7 +14,7 @@ from benchmarks.evaluation.runs import Case, Outcome, Runner, SourceChanged
 from benchmarks.evaluation.worlds import SEEDS, published
 from scheduler.simulation import simulate
 from scheduler.simulation.seconds import Second
-from scheduler.stacks.ramsis.expectation import Expected
+from scheduler.stacks.paper import Expected
 
 from .worlds import folder
 

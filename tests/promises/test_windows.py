@@ -137,4 +137,4 @@ def test_with_policies_the_long_run_is_promised_by_their_decision_process():
 
 def test_above_all_policies_there_is_no_process():
     made = world(demand=60.0, stack="ramsis")
-    assert by_policy.expectations(made.problem, made.allocation, {"digits": 1e6}) == {}
+    assert by_policy.promised(made.problem, made.allocation, {"digits": 1e6}) == {}

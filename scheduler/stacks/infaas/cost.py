@@ -64,37 +64,21 @@ def count_for(rate: float, capacity: float) -> int:
 def scaled(
     problem: Problem, choices: DedicatedChoices, residents: Mapping[str, ResidentCapacity], why: str, rates=evenly
 ) -> Allocation:
-    """The allocation of instances (by device), and of those that wait to go."""
-    residents, by_device, since = with_waiting(problem, choices, residents, rates(problem, residents))
-    allocation = allocation_with(
-        problem, residents, by_device, why, "No device is free, and no faster variant would serve more: add devices."
-    )
-    return replace(allocation, surplus_since=since)
+    """The allocation of instances (by device), and of those that wait to go.
 
-
-def with_waiting(
-    problem: Problem,
-    choices: DedicatedChoices,
-    residents: Mapping[str, ResidentCapacity],
-    rates: Mapping[str, float],
-) -> tuple[dict[str, ResidentCapacity], dict[str, float], dict[str, float]]:
-    """Keep instances in force that are to go until their wait is over.
-
-    Such an instance stays, without a rate, until it has not been needed for T_v, the time in which it was loaded,
-    unless its device is used for something else: load that comes back finds it.
-
-    Returns:
-        Residents and rates (items/s) with these instances, by device, and since when (``Problem.at_s``) each of these
-        has not been needed.
+    An instance in force that is to go stays, without a rate, until it has not been needed for T_v, the time in which it
+    was loaded, unless its device is used for something else: load that comes back finds it.
     """
-    previous = problem.previous
-    kept, served = dict(residents), dict(rates)
-    since: dict[str, float] = {}
+    previous, by_device = problem.previous, dict(rates(problem, residents))
+    kept, since = dict(residents), {}
     running = {} if previous is None else choices.residents(previous.placements)
     for device, resident in running.items():
         if device in residents:
             continue
         began = min(previous.surplus_since.get(device, problem.at_s), problem.at_s)
         if problem.at_s - began < load_s(resident):
-            kept[device], served[device], since[device] = resident, 0.0, began
-    return {device: kept[device] for device in choices.devices if device in kept}, served, since
+            kept[device], by_device[device], since[device] = resident, 0.0, began
+    allocation = allocation_with(
+        problem, kept, by_device, why, "No device is free, and no faster variant would serve more: add devices."
+    )
+    return replace(allocation, surplus_since=since)

@@ -6,10 +6,9 @@ In the long run, by equations over all states, as the paper's power iteration ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ..paper import Expected
 from .equations import solved
 from .transitions import CONTINUATION, Chain
 
@@ -18,22 +17,12 @@ from .transitions import CONTINUATION, Chain
 STILL = 1e-15
 
 
-@dataclass(frozen=True)
-class Expected:
-    """A policy's promise, as long as arrivals are those that it was made for.
-
-    Attributes:
-        accuracy: percent, of queries in time; 0 where none is.
-        violation_rate: share (0 to 1) of queries that are late or dropped. An upper bound: a slack time stands for the
-            longer ones up to the next, and a batch whose head is late counts as late.
-    """
-
-    accuracy: float
-    violation_rate: float
-
-
 def expected(chain: Chain, choice: np.ndarray) -> Expected:
-    """The expectation under a choice of variants (queued, slack)."""
+    """The expectation under a choice of variants (queued, slack).
+
+    Violations are bounded from above: a slack time stands for the longer ones up to the next, and a batch whose head is
+    late counts as late.
+    """
     queue, slacks = chain.worker.queue, len(chain.slacks)
     states, dropped = stationary(chain, choice)
     rows = np.arange(1, queue + 1)[:, None]

@@ -14,8 +14,9 @@ from itertools import pairwise
 
 from workers.dispatch.policy_tables import LoadPolicy, Steps
 
+from ..paper import Expected
 from .arrivals import round_robin
-from .expectation import Expected, expected
+from .expectation import expected
 from .solve import Policy, solve
 from .transitions import Chain
 from .worker import Worker

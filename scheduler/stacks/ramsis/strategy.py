@@ -30,9 +30,10 @@ from workers.dispatch.latency import LatencyModel
 from workers.dispatch.policy_tables import LoadPolicy, PolicySet
 
 from ..dedicated import DedicatedChoices, ResidentCapacity, allocation_with, evenly
+from ..paper import Expected
 from . import load_limits, load_policies
 from .arrivals import round_robin
-from .expectation import Expected, expected
+from .expectation import expected
 from .transitions import Chain
 from .worker import LENGTHS, QUEUE, Worker, WorkerVariant, worker
 
@@ -136,7 +137,7 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
     )
 
 
-def expectations(problem: Problem, allocation: Allocation, rates: Mapping[str, float]) -> dict[str, Expected]:
+def promised(problem: Problem, allocation: Allocation, rates: Mapping[str, float]) -> dict[str, Expected]:
     """Return what a plan's policies promise at these arrivals (Section 5.1).
 
     Args:
@@ -144,7 +145,7 @@ def expectations(problem: Problem, allocation: Allocation, rates: Mapping[str, f
         rates: items/s by application.
 
     Returns:
-        Expectations by application; one without policies for its rate is left out.
+        By application; one without policies for its rate, or that these do not meet, is left out.
     """
     choices = DedicatedChoices(problem)
     placed = choices.residents(allocation.placements)
@@ -161,11 +162,7 @@ def expectations(problem: Problem, allocation: Allocation, rates: Mapping[str, f
         known = group is not None and tuple(v.id for v in group.worker.variants) == planned.variants
         promise = _expected(group, policy, rate) if known and policy and rate > 0 else None
         parts.setdefault(planned.application, []).append((group.load if group else 1.0, promise))
-    return {name: _mean(groups) for name, groups in parts.items() if all(promise for _, promise in groups)}
-
-
-def promised(problem: Problem, allocation: Allocation, rates: Mapping[str, float]) -> dict[str, Expected]:
-    every = expectations(problem, allocation, rates)
+    every = {name: _mean(groups) for name, groups in parts.items() if all(promise for _, promise in groups)}
     return {name: promise for name, promise in every.items() if promise.violation_rate <= load_policies.MET}
 
 

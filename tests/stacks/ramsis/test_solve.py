@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler import progress
+from scheduler.stacks.paper import Expected
 from scheduler.stacks.ramsis.arrivals import round_robin
-from scheduler.stacks.ramsis.expectation import Expected, expected, stationary
+from scheduler.stacks.ramsis.expectation import expected, stationary
 from scheduler.stacks.ramsis.solve import EXACT, Policy, Rewards, Sweep, solve
 from scheduler.stacks.ramsis.transitions import Chain
 from scheduler.stacks.ramsis.worker import WorkerVariant, undominated, worker

@@ -49,6 +49,10 @@ ROUNDS, PRICED = 60, 60_000
 SOLVED = 200
 #: Slices that take as long to price as all else of a round (1 ms), so that work ends where there are none.
 AROUND = 100
+#: Rounds of pricing after a device was rounded.
+DIVE_ROUNDS = 3
+#: Tolerance of whole numbers.
+WHOLE = 1e-6
 #: Points between the relaxation's value and its bound at which it is as good as solved.
 CLOSE = 3e-2
 #: Least reduced cost of a content that becomes a column.
@@ -248,6 +252,33 @@ class Program:
         if solved(lp):
             self.values = lp.getPrimal()
         return bound
+
+    def rounded(self, rng: np.random.Generator) -> DeviceCounts:
+        """Round the relaxation device by device, with the columns that each device rounded makes useful.
+
+        Its share of a device decides how likely a use is rounded up.
+        """
+        lp, least = self._linear(), {}
+        while solved(lp):
+            for _ in range(DIVE_ROUNDS):
+                self.work -= AROUND + lp.nrows() * lp.ncols() // SOLVED
+                _, found, priced = self._priced(np.array(lp.getDual()))
+                self.work -= priced
+                added = self.add(found)
+                for column in added:
+                    lp.addCol(list(column.entries), column.worth, 0.0, INFINITE)
+                if not added or not solved(lp):
+                    break
+            values = lp.getPrimal()
+            parts = [(i, values[i] - int(values[i] + WHOLE)) for i, column in enumerate(self.columns) if column.whole]
+            parts = [(i, part) for i, part in parts if part > WHOLE]
+            if not parts:
+                break
+            chances = np.cumsum([part for _, part in parts])
+            i = parts[int(chances.searchsorted(rng.random() * chances[-1], side="right"))][0]
+            least[i] = int(values[i] + WHOLE) + 1
+            lp.chgBound(i, float(least[i]), INFINITE)
+        return self._counts([int(value + WHOLE) for value in values])
 
     def _priced(self, duals: np.ndarray) -> tuple[np.ndarray, list[SharedDevice], int]:
         """Price contents.

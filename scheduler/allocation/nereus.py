@@ -44,6 +44,7 @@ GAP = 1e-3
 LARGEST = 3_000
 #: Part of a device's time below which an application is small, and part of it that its slices may take then.
 SMALL, SMALL_SLICE = 0.01, 0.25
+DIVES, DIVE_WORK, DIVE_STALE, DIVE_GAP, ONLY_DIVES = 0, 100_000, 5, 1e-3, True
 #: Rounded relaxations that gained nothing, one after the other, after which SCIP's turn comes.
 STALE = 40
 
@@ -192,6 +193,16 @@ class Search:
     def _round(self) -> None:
         """Round the relaxation, and exchange, as long as that gains."""
         stale = 0
+        if DIVES:
+            self._program.work = DIVE_WORK
+            rng = np.random.default_rng(1)
+            for _ in range(DIVES):
+                if self._program.work <= 0 or stale >= DIVE_STALE or self._within(DIVE_GAP):
+                    break
+                stale = 0 if self._exchange(self._program.rounded(rng)) else stale + 1
+            if ONLY_DIVES:
+                return
+            stale = 0
         while not self._within(CERTIFIED) and stale < STALE and self._exchanges.work > 0:
             if self._budget.left() <= 0:
                 time_ran_out()

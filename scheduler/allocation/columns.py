@@ -22,15 +22,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from pyscipopt import LP, quicksum
+from pyscipopt import LP, SCIP_PARAMSETTING, quicksum
 
 from .contents import ContentSearch, ContentSearches
 from .device_counts import DeviceCounts, SharedDevice
 from .group_options import SERVED, GroupOptions, SliceTable
-from .solver import Budget, favour_speed, new_model, time_ran_out
+from .solver import Budget, maximise, new_model, solved, time_ran_out
 
-#: Nodes of SCIP's tree.
-NODES = 400
+#: Nodes of SCIP's tree, and nodes without a better solution after which it ends.
+NODES, STALL_NODES = 400, 50
 #: Most contents in SCIP's model besides its start's.
 IN_SCIP = 100
 #: Relative gap of the points at which SCIP stops.
@@ -307,42 +307,35 @@ class Program:
     # --- SCIP --------------------------------------------------------------------------------------------------------
 
     def best_counts(self, start: Evaluated, budget: Budget) -> DeviceCounts | None:
-        values = start.values + [0.0] * (len(self.columns) - len(start.values))
         lp = self._linear()
-        costs = lp.getRedcost() if solved(lp) else [0.0] * len(values)
+        costs = lp.getRedcost() if solved(lp) else [0.0] * len(self.columns)
+        values = start.values + [0.0] * (len(self.columns) - len(start.values))
         promising = sorted((column for column, _ in self.contents), key=lambda column: abs(costs[column]))
         used = {*promising[:IN_SCIP], *(column for column, _ in self.contents if values[column] > 0)}
         unused = {column for column, _ in self.contents} - used
         model = new_model()
-        favour_speed(model)
+        # The root node dominates: no probing, and few rounds of cuts.
+        model.setPresolve(SCIP_PARAMSETTING.FAST)
+        model.setParam("separating/maxroundsroot", 5)
+        model.setParam("separating/maxrounds", 1)
+        model.setParam("branching/relpscost/initcand", 8)
+        model.setParam("limits/stallnodes", STALL_NODES)
         model.setParam("randomization/randomseedshift", SEED)
-        model.setParam("limits/nodes", NODES)
-        model.setParam("limits/time", min(max(budget.left(), 0.01), INFINITE))
         model.setParam("limits/absgap", SCIP_GAP * start.points)
-        variables, rows = [], [[] for _ in self.limits]
+        rows: list[list] = [[] for _ in self.limits]
+        variables = []
         for i, column in enumerate(self.columns):
             most = 0.0 if i in unused else None if column.most >= INFINITE else column.most
-            variable = model.addVar(f"c{i}", vtype="I" if column.whole else "C", lb=0, ub=most, obj=column.worth)
-            variables.append(variable)
+            variables.append(model.addVar(f"c{i}", vtype="I" if column.whole else "C", lb=0, ub=most))
             for row, part in column.entries:
-                rows[row].append(part * variable)
+                rows[row].append(part * variables[-1])
         for row, limit in zip(rows, self.limits, strict=True):
             if row:
                 model.addCons(quicksum(row) <= limit)
-        model.setMaximize()
-        solution = model.createSol()
-        for variable, value in zip(variables, values, strict=True):
-            model.setSolVal(solution, variable, value)
-        # The model may reject it because of rounding; the solve then starts without one.
-        model.addSol(solution)
-        # Without the interpreter's lock, so that other threads of the process go on.
-        model.optimizeNogil()
-        if model.getStatus() == "timelimit":
-            time_ran_out()
-        if not model.getNSols():
-            return None
-        best = model.getBestSol()
-        return self._counts([model.getSolVal(best, variable) for variable in variables])
+        worth = quicksum(c.worth * v for c, v in zip(self.columns, variables, strict=True) if c.worth)
+        begun = {f"c{i}": value for i, value in enumerate(values)}
+        solution = maximise(model, worth, min(budget.left(), INFINITE), 0.0, begun, NODES)
+        return None if solution is None else self._counts([solution.values[v.name] for v in variables])
 
     def _counts(self, values: Sequence[float]) -> DeviceCounts:
         counts = DeviceCounts(self.options)
@@ -351,16 +344,6 @@ class Program:
             dedicated[use] = round(values[column])
         counts.set(dedicated, [device for column, device in self.contents for _ in range(round(values[column]))])
         return counts
-
-
-def solved(lp: LP) -> bool:
-    """Whether the linear program has an optimum.
-
-    Presolving sometimes reduces it to nothing and loses the solution; the primal simplex then restores it."""
-    lp.solve()
-    if not lp.isOptimal():
-        lp.solve(dual=False)
-    return bool(lp.isOptimal())
 
 
 def _key(device: SharedDevice) -> tuple:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -70,6 +71,15 @@ class DedicatedChoices:
             return None
         return ResidentCapacity(device, variant, capacity.rate * device.available, capacity.batch, capacity.rate)
 
+    def options(self, groups: Sequence[IdenticalDevices]) -> dict[tuple[int, str], ResidentCapacity]:
+        """Possible residents of any device of a group, by its number and variant."""
+        return {
+            (g, variant.id): resident
+            for g, group in enumerate(groups)
+            for variant in self.variants.values()
+            if (resident := self.resident(group.one, variant)) is not None
+        }
+
     def by_accuracy(self, device: DeviceResources, application: str) -> list[ResidentCapacity]:
         """The most accurate one first; of equally accurate ones, the faster."""
         possible = [resident for v in self._of[application] if (resident := self.resident(device, v)) is not None]
@@ -114,28 +124,37 @@ def placed(
     return {device: residents[device] for device in choices.devices if device in residents}
 
 
-def evenly(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:
-    """Items/s by device that keep all devices of an application equally busy."""
-    capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
+def capacity_by_application(residents: Mapping[str, ResidentCapacity]) -> Counter[str]:
+    capacity: Counter[str] = Counter()
     for resident in residents.values():
         capacity[resident.variant.application] += resident.capacity
+    return capacity
+
+
+def capacity_by_variant(residents: Mapping[str, ResidentCapacity]) -> Counter[str]:
+    capacity: Counter[str] = Counter()
+    for resident in residents.values():
+        capacity[resident.variant.id] += resident.capacity
+    return capacity
+
+
+def evenly(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:
+    """Items/s by device that keep all devices of an application equally busy."""
     demand = {a.id: a.demand for a in problem.applications}
-    load = {q: min(demand[q] / c, 1.0) if c > 0 else 0.0 for q, c in capacity.items()}
+    load = {q: min(demand[q] / c, 1.0) if c > 0 else 0.0 for q, c in capacity_by_application(residents).items()}
     return {device: resident.capacity * load[resident.variant.application] for device, resident in residents.items()}
 
 
 def best_first(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:
     """Items/s by device that fill the most accurate residents first."""
     left = {a.id: a.demand for a in problem.applications}
-    capacity: dict[str, float] = {}
-    for resident in residents.values():
-        capacity[resident.variant.id] = capacity.get(resident.variant.id, 0.0) + resident.capacity
+    capacity = capacity_by_variant(residents)
     variants = {resident.variant.id: resident.variant for resident in residents.values()}
     load: dict[str, float] = {}
     for variant in sorted(variants.values(), key=lambda v: (-v.accuracy, v.id)):
         rate = max(0.0, min(left[variant.application], capacity[variant.id]))
         left[variant.application] -= rate
-        load[variant.id] = rate / capacity[variant.id]
+        load[variant.id] = rate / capacity[variant.id] if rate > 0 else 0.0
     return {device: resident.capacity * load[resident.variant.id] for device, resident in residents.items()}
 
 

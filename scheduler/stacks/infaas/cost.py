@@ -31,12 +31,7 @@ class InstanceOptions:
     def __init__(self, problem: Problem, choices: DedicatedChoices):
         self.groups: list[IdenticalDevices] = grouped(problem.devices)
         self.group_of = {device.id: g for g, group in enumerate(self.groups) for device in group.devices}
-        self.options: dict[Option, ResidentCapacity] = {}
-        for g, group in enumerate(self.groups):
-            for variant in problem.variants:
-                resident = choices.resident(group.one, variant)
-                if resident is not None:
-                    self.options[g, variant.id] = resident
+        self.options: dict[Option, ResidentCapacity] = choices.options(self.groups)
         self.running = {} if problem.previous is None else choices.residents(problem.previous.placements)
 
     def of(self, application: str) -> dict[Option, ResidentCapacity]:

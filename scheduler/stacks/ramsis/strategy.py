@@ -29,7 +29,7 @@ from scheduler.progress import report
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.policy_tables import LoadPolicy, PolicySet
 
-from ..dedicated import DedicatedChoices, ResidentCapacity, allocation_with, evenly
+from ..dedicated import DedicatedChoices, ResidentCapacity, allocation_with, capacity_by_application, evenly
 from ..paper import Expected
 from . import load_limits, load_policies
 from .arrivals import round_robin
@@ -183,12 +183,9 @@ def _mean(parts: Sequence[tuple[float, Expected]]) -> Expected:
 
 
 def _groups(problem: Problem, mains: Mapping[str, ResidentCapacity], lengths: int | None) -> list[_Group]:
-    capacity: dict[str, float] = {}
-    for main in mains.values():
-        name = main.variant.application
-        capacity[name] = capacity.get(name, 0.0) + main.capacity
+    capacity = capacity_by_application(mains)
     slo_s = {a.id: a.slo_s for a in problem.applications}
-    load = {a.id: min(a.demand, capacity.get(a.id, 0.0)) for a in problem.applications}
+    load = {a.id: min(a.demand, capacity[a.id]) for a in problem.applications}
     alike: dict[tuple, list[ResidentCapacity]] = {}
     for main in mains.values():
         kept = resident_variants(problem, main, slo_s[main.variant.application])
@@ -266,9 +263,7 @@ def deal(problem: Problem, choices: DedicatedChoices) -> dict[str, ResidentCapac
 
 
 def _busy(problem: Problem, mains: Mapping[str, ResidentCapacity]) -> dict[str, tuple[bool, float]]:
-    capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
-    for main in mains.values():
-        capacity[main.variant.application] += main.capacity
+    capacity = capacity_by_application(mains)
     return {
         a.id: (not capacity[a.id], a.weight * a.demand if not capacity[a.id] else a.demand / capacity[a.id])
         for a in problem.applications

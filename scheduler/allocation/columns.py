@@ -49,8 +49,9 @@ ROUNDS, PRICED = 60, 60_000
 SOLVED = 200
 #: Slices that take as long to price as all else of a round (1 ms), so that work ends where there are none.
 AROUND = 100
-#: Rounds of pricing after a device was rounded.
-DIVE_ROUNDS = 3
+#: Rounds of pricing after devices were rounded, slices priced in all of them, and the columns with a part of a device
+#: of which one more is rounded up at once.
+ROUNDED_ROUNDS, ROUNDED, AT_ONCE = 3, 100_000, 16
 #: Tolerance of whole numbers.
 WHOLE = 1e-6
 #: Points between the relaxation's value and its bound at which it is as good as solved.
@@ -89,11 +90,12 @@ class Program:
 
     Attributes:
         searches: of contents, by group and revisit period.
-        values: of the columns in the relaxation, once it was solved.
+        work: slices that may still be priced for rounding.
     """
 
     def __init__(self, options: GroupOptions, periods: Sequence[float]):
-        self.options = options
+        self.options, self.work = options, ROUNDED
+        self._rng = np.random.default_rng(SEED)
         applications = options.applications
         self.total = sum(a.weight * a.demand for a in applications)
         self.limits: list[float] = [float(len(group)) for group in options.groups]
@@ -103,7 +105,6 @@ class Program:
         self._floors = [self._row(-a.floor) if a.floor > 0 else None for a in applications]
         #: the first: what is served
         self.columns = [Column([(self._counted, 1.0)], SERVED, 1.0)]
-        self.values: list[float] = []
         self.dedicated: dict[tuple[int, int], int] = {}
         self.contents: list[tuple[int, SharedDevice]] = []
         self._known: dict[tuple, int] = {}
@@ -226,7 +227,7 @@ class Program:
     def bound(self, enough: float, budget: Budget, counted: float = 1.0) -> float:
         """Return a bound that no plan exceeds; the search for it stops at ``enough``.
 
-        It adds the columns that may improve the relaxation, and leaves their values there in ``values``.
+        It adds the columns that may improve the relaxation.
 
         Args:
             counted: no larger share of the weighted demand counts as served; more only counts by its accuracy.
@@ -249,18 +250,16 @@ class Program:
             if budget.left() <= 0:
                 time_ran_out()
                 break
-        if solved(lp):
-            self.values = lp.getPrimal()
         return bound
 
-    def rounded(self, rng: np.random.Generator) -> DeviceCounts:
+    def rounded(self) -> DeviceCounts:
         """Round the relaxation device by device, with the columns that each device rounded makes useful.
 
-        Its share of a device decides how likely a use is rounded up.
+        Its share of a device decides how likely a use is rounded up. What is left at the end is rounded down.
         """
-        lp, least = self._linear(), {}
-        while solved(lp):
-            for _ in range(DIVE_ROUNDS):
+        lp, values = self._linear(), [0.0] * len(self.columns)
+        while solved(lp) and self.work > 0:
+            for _ in range(ROUNDED_ROUNDS):
                 self.work -= AROUND + lp.nrows() * lp.ncols() // SOLVED
                 _, found, priced = self._priced(np.array(lp.getDual()))
                 self.work -= priced
@@ -270,14 +269,19 @@ class Program:
                 if not added or not solved(lp):
                     break
             values = lp.getPrimal()
-            parts = [(i, values[i] - int(values[i] + WHOLE)) for i, column in enumerate(self.columns) if column.whole]
-            parts = [(i, part) for i, part in parts if part > WHOLE]
+            parts, free = [], self.limits[: len(self.options.groups)]
+            for i, column in enumerate(self.columns):
+                if column.whole:
+                    (g, _), *_ = column.entries
+                    free[g] -= int(values[i] + WHOLE)
+                    if values[i] % 1.0 > WHOLE and values[i] % 1.0 < 1.0 - WHOLE:
+                        parts.append((self._rng.random() ** (1.0 / (values[i] % 1.0)), i, g))
             if not parts:
                 break
-            chances = np.cumsum([part for _, part in parts])
-            i = parts[int(chances.searchsorted(rng.random() * chances[-1], side="right"))][0]
-            least[i] = int(values[i] + WHOLE) + 1
-            lp.chgBound(i, float(least[i]), INFINITE)
+            for _, i, g in sorted(parts, reverse=True)[: 1 + len(parts) // AT_ONCE]:
+                if free[g] >= 1.0:
+                    free[g] -= 1.0
+                    lp.chgBound(i, float(math.ceil(values[i])), INFINITE)
         return self._counts([int(value + WHOLE) for value in values])
 
     def _priced(self, duals: np.ndarray) -> tuple[np.ndarray, list[SharedDevice], int]:

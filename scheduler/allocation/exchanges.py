@@ -1,15 +1,14 @@
 """Exchanges: each device in turn gets its best use, given what all others do.
 
 Given the others, applications do not compete (:mod:`.device_counts`), so that the best content of one device is a
-knapsack (:mod:`.contents`), which is solved exactly. Plans start from the relaxation, rounded at random by a seed:
-what it wants of each group's devices decides how likely they get it.
+knapsack (:mod:`.contents`), which is solved exactly.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .columns import AROUND, SEED, Program
+from .columns import AROUND, Program
 from .contents import BestContent, ContentSearch, ContentSearches
 from .device_counts import DeviceCounts, SharedDevice
 from .solver import Budget, time_ran_out
@@ -18,8 +17,6 @@ from .solver import Budget, time_ran_out
 GAIN = 1e-6
 #: Slices priced for exchanges (1 to 2 s of work).
 EXCHANGED = 400_000
-#: Tolerance of whole numbers.
-WHOLE = 1e-6
 
 
 class _Group:
@@ -37,9 +34,6 @@ class Exchanges:
 
     def __init__(self, program: Program, budget: Budget, work: int = EXCHANGED):
         self._program, self.work, self._budget = program, work, budget
-        self._rng = np.random.default_rng(SEED)
-        self._empty = DeviceCounts(program.options)
-        self._rounded_from: list[float] | None = None
         self._groups = [_Group([s for s in program.searches if s.g == g]) for g in range(len(program.options.groups))]
         #: by group, least gain and gains of its slices: the best content of each search that may have one
         self._known: dict[tuple[int, float, bytes], list[tuple[ContentSearch, BestContent]]] = {}
@@ -112,40 +106,3 @@ class Exchanges:
             found = group.together.best(gains, np.full(len(fluid), best), which)
             self._known[key] = [(group.searches[k], content) for k, content in zip(which, found, strict=True)]
         return self._known[key]
-
-    def rounded(self) -> DeviceCounts:
-        """The relaxation rounded: whole devices as it has them, and the rest drawn."""
-        counts = self._empty.copy()
-        dedicated = np.zeros_like(counts.dedicated)
-        shared: list[SharedDevice] = []
-        for g, (uses, whole, rest) in enumerate(self._relaxed()):
-            chosen, left = list(whole), rest.copy()
-            while len(chosen) < counts.sizes[g] and left.sum() > WHOLE:
-                chances = (left / left.sum()).cumsum()
-                i = int((chances / chances[-1]).searchsorted(self._rng.random(), side="right"))
-                chosen.append(uses[i])
-                left[i] = 0.0
-            for use in chosen[: counts.sizes[g]]:
-                if isinstance(use, SharedDevice):
-                    shared.append(use)
-                else:
-                    dedicated[use, g] += 1
-        counts.set(dedicated, shared)
-        return counts
-
-    def _relaxed(self) -> list[tuple[list[SharedDevice | int], list[SharedDevice | int], np.ndarray]]:
-        """By group: the relaxation's uses, those of whole devices, what is left of each."""
-        program, values = self._program, self._program.values
-        if self._rounded_from is not values:
-            self._rounded_from, self._uses = values, []
-            found: list[list[tuple[SharedDevice | int, float]]] = [[] for _ in program.options.groups]
-            for (q, g), column in program.dedicated.items():
-                found[g].append((q, values[column]))
-            for column, device in program.contents:
-                found[device.group].append((device, values[column] if column < len(values) else 0.0))
-            for mine in found:
-                mine = [(use, value) for use, value in mine if value > WHOLE]
-                whole = [use for use, value in mine for _ in range(int(value + WHOLE))]
-                rest = np.array([max(value - int(value + WHOLE), 0.0) for _, value in mine])
-                self._uses.append(([use for use, _ in mine], whole, rest))
-        return self._uses

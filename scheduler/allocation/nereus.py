@@ -5,7 +5,7 @@ Devices' time is divided. A plan is made in these steps, whatever the number of 
 1. The relaxed problem (:mod:`.relaxation`) bounds every plan and prices devices' time. Rounded down and filled by
    exchanges (:mod:`.exchanges`) it is the start, and often the plan.
 2. Columns are generated for the relaxation of the MILP over device counts (:mod:`.columns`), which tightens the bound.
-   It is rounded, and improved by exchanges.
+   It is rounded device by device, with more columns after each, and improved by exchanges.
 3. SCIP solves the MILP over the most promising columns, from the best plan so far.
 4. Counts are disaggregated into residents and rates (:mod:`.disaggregation`) and assigned to the devices that have them
    loaded (:mod:`.assign`). The counts of the highest value less switching cost (:mod:`.switching_cost`) win, those of
@@ -44,9 +44,8 @@ GAP = 1e-3
 LARGEST = 3_000
 #: Part of a device's time below which an application is small, and part of it that its slices may take then.
 SMALL, SMALL_SLICE = 0.01, 0.25
-DIVES, DIVE_WORK, DIVE_STALE, DIVE_GAP, ONLY_DIVES = 0, 100_000, 5, 1e-3, True
 #: Rounded relaxations that gained nothing, one after the other, after which SCIP's turn comes.
-STALE = 40
+STALE = 5
 
 
 def solve(problem: Problem) -> Allocation:
@@ -180,7 +179,7 @@ class Search:
             return
         self._at, total = at, program.total
         self.bound = program.bound(at.value + self._gap * at.points, budget) * total
-        if program.values:
+        if self.bound < math.inf:
             self._round()
             if not self._within(self._gap):
                 self._take(program.best_counts(self._at, budget))
@@ -192,22 +191,12 @@ class Search:
 
     def _round(self) -> None:
         """Round the relaxation, and exchange, as long as that gains."""
-        stale = 0
-        if DIVES:
-            self._program.work = DIVE_WORK
-            rng = np.random.default_rng(1)
-            for _ in range(DIVES):
-                if self._program.work <= 0 or stale >= DIVE_STALE or self._within(DIVE_GAP):
-                    break
-                stale = 0 if self._exchange(self._program.rounded(rng)) else stale + 1
-            if ONLY_DIVES:
-                return
-            stale = 0
-        while not self._within(CERTIFIED) and stale < STALE and self._exchanges.work > 0:
+        program, stale = self._program, 0
+        while not self._within(CERTIFIED) and stale < STALE and program.work > 0 and self._exchanges.work > 0:
             if self._budget.left() <= 0:
                 time_ran_out()
                 return
-            stale = 0 if self._exchange(self._exchanges.rounded()) else stale + 1
+            stale = 0 if self._exchange(program.rounded()) else stale + 1
 
     def _exchange(self, counts: DeviceCounts) -> bool:
         self._exchanges.improve(counts)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 from pyscipopt import LP, SCIP_PARAMSETTING, quicksum
@@ -49,13 +50,12 @@ ROUNDS, PRICED = 60, 60_000
 SOLVED = 200
 #: Slices that take as long to price as all else of a round (1 ms), so that work ends where there are none.
 AROUND = 100
-#: Rounds of pricing after devices were rounded, slices priced in all of them, and the columns with a part of a device
-#: of which one more is rounded up at once.
-ROUNDED_ROUNDS, ROUNDED, AT_ONCE = 3, 100_000, 16
-#: Tolerance of whole numbers.
-WHOLE = 1e-6
 #: Points between the relaxation's value and its bound at which it is as good as solved.
 CLOSE = 3e-2
+#: Parts into which plans are split at most for a bound.
+PARTS = 16
+#: Distance from a whole number of hosts from which plans are split there.
+NEAR = 1e-4
 #: Least reduced cost of a content that becomes a column.
 LEAST = 1e-7
 
@@ -90,12 +90,11 @@ class Program:
 
     Attributes:
         searches: of contents, by group and revisit period.
-        work: slices that may still be priced for rounding.
+        values: of the columns in the relaxation, once it was solved.
     """
 
     def __init__(self, options: GroupOptions, periods: Sequence[float]):
-        self.options, self.work = options, ROUNDED
-        self._rng = np.random.default_rng(SEED)
+        self.options = options
         applications = options.applications
         self.total = sum(a.weight * a.demand for a in applications)
         self.limits: list[float] = [float(len(group)) for group in options.groups]
@@ -105,17 +104,25 @@ class Program:
         self._floors = [self._row(-a.floor) if a.floor > 0 else None for a in applications]
         #: the first: what is served
         self.columns = [Column([(self._counted, 1.0)], SERVED, 1.0)]
+        self.values: list[float] = []
         self.dedicated: dict[tuple[int, int], int] = {}
         self.contents: list[tuple[int, SharedDevice]] = []
         self._known: dict[tuple, int] = {}
         #: by application and variant: the row of what slices supply
         self._supplies: dict[tuple[int, str], int] = {}
+        #: by application and group: the row of the devices that host it
+        self._hosts: dict[tuple[int, int], int] = {}
         for q, application in enumerate(applications):
             for variant in options.variants(application.id):
                 row = self._supplies[q, variant.id] = self._row(0.0)
                 self._serve(q, variant.accuracy, 1.0, [(row, 1.0)])
             for g in range(len(options.groups)):
+                self._hosts[q, g] = self._row(INFINITE)
                 self._add_dedicated(q, g)
+        #: that bounds of parts without any plan are finite, too
+        self._more_devices = [len(self.columns) + g for g in range(len(options.groups))]
+        self.columns += [Column([(g, -1.0)], -2.0 * SERVED, 0.0) for g in range(len(options.groups))]
+        self._weights = [a.weight * a.demand / self.total for a in applications]
         self._set_up_searches(periods)
 
     def _row(self, limit: float) -> int:
@@ -137,7 +144,8 @@ class Program:
         time, most = self._row(0.0), self._row(0.0)
         self.dedicated[q, g] = len(self.columns)
         devices = float(len(self.options.groups[g]))
-        self.columns.append(Column([(g, 1.0), (time, -1.0), (most, -1.0)], most=devices, whole=True))
+        entries = [(g, 1.0), (self._hosts[q, g], 1.0), (time, -1.0), (most, -1.0)]
+        self.columns.append(Column(entries, most=devices, whole=True))
         for point in points:
             share = min(point.rate / demand, LARGEST_SHARE)
             self._serve(q, point.variant.accuracy, share, [(time, 1.0), (most, share)])
@@ -146,6 +154,7 @@ class Program:
         self.searches: list[ContentSearch] = []
         shares: list[float] = []
         supplies: list[int] = []
+        hosts: list[int] = []
         for g, group in enumerate(self.options.groups):
             for revisit_s in periods if group.one.max_resident != 1 else ():
                 table = self.options.slices(g, revisit_s)
@@ -158,10 +167,12 @@ class Program:
                 kept = search.slices.tolist()
                 shares += all_shares[kept].tolist()
                 supplies += [self._supplies[owners[j], table.slices[j].variant.id] for j in kept]
+                hosts += [self._hosts[owners[j], g] for j in kept]
         self.together = ContentSearches(self.searches) if self.searches else None
         self._groups = np.array([search.g for search in self.searches], dtype=int)
-        #: of all searches' slices, one search after the other: shares of the demand, and rows of what they supply
-        self._slice_shares, self._slice_rows = np.array(shares), np.array(supplies, dtype=int)
+        #: of all searches' slices, one search after the other: shares of the demand, rows of what they supply, of hosts
+        self._slice_shares = np.array(shares)
+        self._slice_rows, self._slice_hosts = np.array(supplies, dtype=int), np.array(hosts, dtype=int)
 
     def _share(self, q: int, rate: float) -> float:
         return min(1.0, rate / self.options.applications[q].demand)
@@ -173,13 +184,12 @@ class Program:
             if key in self._known:
                 continue
             self._known[key] = len(self.columns)
-            supplied: dict[int, float] = {}
+            g, entries = device.group, [(device.group, 1.0)]
             for q, slice_, _ in device.residents:
-                row = self._supplies[q, slice_.variant.id]
-                supplied[row] = supplied.get(row, 0.0) - self._share(q, slice_.rate)
+                entries.append((self._supplies[q, slice_.variant.id], -self._share(q, slice_.rate)))
+                entries.append((self._hosts[q, g], 1.0))
             self.contents.append((len(self.columns), device))
-            most = float(len(self.options.groups[device.group]))
-            self.columns.append(Column([(device.group, 1.0), *supplied.items()], most=most, whole=True))
+            self.columns.append(Column(entries, most=float(len(self.options.groups[g])), whole=True))
         return self.columns[before:]
 
     # --- counts at their best use -----------------------------------------------------------------------------------
@@ -224,16 +234,48 @@ class Program:
 
     # --- the relaxation ----------------------------------------------------------------------------------------------
 
-    def bound(self, enough: float, budget: Budget, counted: float = 1.0) -> float:
+    def bound(self, enough: float, budget: Budget, counted: float = 1.0, certified: float = math.inf) -> float:
         """Return a bound that no plan exceeds; the search for it stops at ``enough``.
 
         It adds the columns that may improve the relaxation.
 
         Args:
             counted: no larger share of the weighted demand counts as served; more only counts by its accuracy.
+            certified: a bound above it is tightened. Plans are split by how many devices of a group host an
+                application, into at most :data:`PARTS`, and the bound is the highest of theirs.
         """
-        lp, work, bound = self._linear(), PRICED, math.inf
+        lp = self._linear()
         lp.chgBound(0, 0.0, counted)
+        for column in self._more_devices:
+            lp.chgBound(column, 0.0, INFINITE)
+        every: dict[int, tuple[float, float]] = dict.fromkeys(self._hosts.values(), (-INFINITE, INFINITE))
+        bound, hosting = self._bound(lp, enough, budget)
+        if lp.isOptimal():
+            self.values = lp.getPrimal()
+        open_parts = [(-bound, 0, every, hosting)]
+        for number in range(1, 2 * PARTS - 1, 2):
+            bound, _, limits, hosting = open_parts[0]
+            split = max(hosting, key=lambda row: hosting[row][1], default=None)
+            if -bound <= certified or split is None:
+                break
+            heappop(open_parts)
+            low, high = limits[split]
+            below = float(math.floor(hosting[split][0]))
+            for more, sides in ((0, (low, below)), (1, (below + 1.0, high))):
+                part = {**limits, split: sides}
+                for row, (least, most) in part.items():
+                    lp.chgSide(row, least, most)
+                found, hosting_there = self._bound(lp, enough, budget)
+                heappush(open_parts, (max(bound, -found), number + more, part, hosting_there))
+        return -open_parts[0][0]
+
+    def _bound(self, lp: LP, enough: float, budget: Budget) -> tuple[float, dict[int, tuple[float, float]]]:
+        """Price columns until the bound is ``enough``, or near the relaxation's value.
+
+        Returns:
+            The bound; and by row of hosts that are no whole number, how many and how much a split there may tell.
+        """
+        work, bound = PRICED, math.inf
         sizes = np.array(self.limits[: len(self.options.groups)])
         for _ in range(ROUNDS):
             work -= AROUND + lp.nrows() * lp.ncols() // SOLVED
@@ -250,39 +292,14 @@ class Program:
             if budget.left() <= 0:
                 time_ran_out()
                 break
-        return bound
-
-    def rounded(self) -> DeviceCounts:
-        """Round the relaxation device by device, with the columns that each device rounded makes useful.
-
-        Its share of a device decides how likely a use is rounded up. What is left at the end is rounded down.
-        """
-        lp, values = self._linear(), [0.0] * len(self.columns)
-        while solved(lp) and self.work > 0:
-            for _ in range(ROUNDED_ROUNDS):
-                self.work -= AROUND + lp.nrows() * lp.ncols() // SOLVED
-                _, found, priced = self._priced(np.array(lp.getDual()))
-                self.work -= priced
-                added = self.add(found)
-                for column in added:
-                    lp.addCol(list(column.entries), column.worth, 0.0, INFINITE)
-                if not added or not solved(lp):
-                    break
-            values = lp.getPrimal()
-            parts, free = [], self.limits[: len(self.options.groups)]
-            for i, column in enumerate(self.columns):
-                if column.whole:
-                    (g, _), *_ = column.entries
-                    free[g] -= int(values[i] + WHOLE)
-                    if values[i] % 1.0 > WHOLE and values[i] % 1.0 < 1.0 - WHOLE:
-                        parts.append((self._rng.random() ** (1.0 / (values[i] % 1.0)), i, g))
-            if not parts:
-                break
-            for _, i, g in sorted(parts, reverse=True)[: 1 + len(parts) // AT_ONCE]:
-                if free[g] >= 1.0:
-                    free[g] -= 1.0
-                    lp.chgBound(i, float(math.ceil(values[i])), INFINITE)
-        return self._counts([int(value + WHOLE) for value in values])
+        hosting = {}
+        if solved(lp):
+            activity = lp.getActivity()
+            for (q, _), row in self._hosts.items():
+                part = activity[row] % 1.0
+                if min(part, 1.0 - part) > NEAR:
+                    hosting[row] = activity[row], min(part, 1.0 - part) * self._weights[q]
+        return bound, hosting
 
     def _priced(self, duals: np.ndarray) -> tuple[np.ndarray, list[SharedDevice], int]:
         """Price contents.
@@ -294,7 +311,8 @@ class Program:
         over = np.zeros(len(self.options.groups))
         if self.together is None:
             return over, [], 0
-        gains, prices = duals[self._slice_rows] * self._slice_shares, duals[self._groups]
+        gains = duals[self._slice_rows] * self._slice_shares - duals[self._slice_hosts]
+        prices = duals[self._groups]
         least = prices + LEAST * np.maximum(1.0, np.abs(prices))
         fluid = self.together.fluid(gains)
         which = np.nonzero(fluid > least)[0]
@@ -334,7 +352,7 @@ class Program:
             for row, part in column.entries:
                 rows[row].append(part * variables[-1])
         for row, limit in zip(rows, self.limits, strict=True):
-            if row:
+            if row and limit < INFINITE:
                 model.addCons(quicksum(row) <= limit)
         worth = quicksum(c.worth * v for c, v in zip(self.columns, variables, strict=True) if c.worth)
         begun = {f"c{i}": value for i, value in enumerate(values)}

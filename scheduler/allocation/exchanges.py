@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from .columns import AROUND, Program
+from .columns import AROUND, SEED, Program
 from .contents import BestContent, ContentSearch, ContentSearches
 from .device_counts import DeviceCounts, SharedDevice
 from .solver import Budget, time_ran_out
 
 #: Least gain of an exchange, in points, as a share of the weighted demand: rounding gains less.
 GAIN = 1e-6
+#: Tolerance of whole numbers.
+WHOLE = 1e-6
 #: Slices priced for exchanges (1 to 2 s of work).
 EXCHANGED = 400_000
 
@@ -35,6 +37,7 @@ class Exchanges:
     def __init__(self, program: Program, budget: Budget, work: int = EXCHANGED):
         self._program, self.work, self._budget = program, work, budget
         self._groups = [_Group([s for s in program.searches if s.g == g]) for g in range(len(program.options.groups))]
+        self._rng = np.random.default_rng(SEED)
         #: by group, least gain and gains of its slices: the best content of each search that may have one
         self._known: dict[tuple[int, float, bytes], list[tuple[ContentSearch, BestContent]]] = {}
 
@@ -106,3 +109,40 @@ class Exchanges:
             found = group.together.best(gains, np.full(len(fluid), best), which)
             self._known[key] = [(group.searches[k], content) for k, content in zip(which, found, strict=True)]
         return self._known[key]
+
+    def rounded(self, best: DeviceCounts, part: float) -> DeviceCounts:
+        """Plans' counts with a part of the devices drawn from the relaxation: what it wants decides how likely."""
+        counts = best.copy()
+        dedicated = np.zeros_like(counts.dedicated)
+        shared: list[SharedDevice] = []
+        for g, (uses, values) in enumerate(self._relaxed()):
+            mine: list = [q for q in range(len(dedicated)) for _ in range(int(best.dedicated[q, g]))]
+            mine += [device for device in best.shared if device.group == g]
+            mine += [None] * (int(counts.sizes[g]) - len(mine))
+            if len(uses):
+                chances = values.cumsum() / values.sum()
+                drawn = self._rng.random((2, len(mine)))
+                mine = [
+                    uses[min(int(chances.searchsorted(b, side="right")), len(uses) - 1)] if a < part else use
+                    for use, a, b in zip(mine, *drawn.tolist(), strict=True)
+                ]
+            for use in mine:
+                if isinstance(use, SharedDevice):
+                    shared.append(use)
+                elif use is not None:
+                    dedicated[use, g] += 1
+        counts.set(dedicated, shared)
+        return counts
+
+    def _relaxed(self) -> list[tuple[list[SharedDevice | int], np.ndarray]]:
+        """By group: the relaxation's uses, and how many devices it has of each."""
+        values = self._program.values
+        found: list[list[tuple[SharedDevice | int, float]]] = [[] for _ in self._program.options.groups]
+        for (q, g), column in self._program.dedicated.items():
+            found[g].append((q, values[column]))
+        for column, device in self._program.contents:
+            found[device.group].append((device, values[column] if column < len(values) else 0.0))
+        return [
+            ([use for use, value in mine if value > WHOLE], np.array([value for _, value in mine if value > WHOLE]))
+            for mine in found
+        ]

@@ -45,7 +45,8 @@ LARGEST = 3_000
 #: Part of a device's time below which an application is small, and part of it that its slices may take then.
 SMALL, SMALL_SLICE = 0.01, 0.25
 #: Rounded relaxations that gained nothing, one after the other, after which SCIP's turn comes.
-STALE = 5
+STALE = 40
+FIRST, PART = 5, 0.3
 
 
 def solve(problem: Problem) -> Allocation:
@@ -184,19 +185,25 @@ class Search:
             if not self._within(self._gap):
                 self._take(program.best_counts(self._at, budget))
                 self._exchange(self.best.copy())
+        if not self._within(CERTIFIED):
+            certified = self._at.value + CERTIFIED * self._at.points
+            self.bound = min(self.bound, program.bound(certified, budget, certified=certified) * total)
         if self._at.values[0] < 1 - EXACT:
             # At most so much more may be served; how accurately is bounded apart.
             self.counted = self._at.values[0] * total
-            self.limited = program.bound(self._at.value, budget, self._at.values[0]) * total
+            certified = self._at.value + CERTIFIED * self._at.points
+            self.limited = program.bound(self._at.value, budget, self._at.values[0], certified) * total
 
     def _round(self) -> None:
         """Round the relaxation, and exchange, as long as that gains."""
-        program, stale = self._program, 0
-        while not self._within(CERTIFIED) and stale < STALE and program.work > 0 and self._exchanges.work > 0:
+        stale = tries = 0
+        while not self._within(CERTIFIED) and stale < STALE and self._exchanges.work > 0:
             if self._budget.left() <= 0:
                 time_ran_out()
                 return
-            stale = 0 if self._exchange(program.rounded()) else stale + 1
+            part = 1.0 if tries < FIRST else PART
+            tries += 1
+            stale = 0 if self._exchange(self._exchanges.rounded(self.best, part)) else stale + 1
 
     def _exchange(self, counts: DeviceCounts) -> bool:
         self._exchanges.improve(counts)

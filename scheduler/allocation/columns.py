@@ -54,6 +54,8 @@ AROUND = 100
 CLOSE = 3e-2
 #: Parts into which plans are split at most for a bound.
 PARTS = 16
+#: Part of a device from which a content is in use.
+IN_USE = 1e-3
 #: Distance from a whole number of hosts from which plans are split there.
 NEAR = 1e-4
 #: Least reduced cost of a content that becomes a column.
@@ -108,6 +110,8 @@ class Program:
         self.dedicated: dict[tuple[int, int], int] = {}
         self.contents: list[tuple[int, SharedDevice]] = []
         self._known: dict[tuple, int] = {}
+        #: contents that a relaxation uses
+        self._in_use: set[int] = set()
         #: by application and variant: the row of what slices supply
         self._supplies: dict[tuple[int, str], int] = {}
         #: by application and group: the row of the devices that host it
@@ -194,23 +198,21 @@ class Program:
 
     # --- counts at their best use -----------------------------------------------------------------------------------
 
-    def evaluated(self, counts: DeviceCounts) -> Evaluated | None:
-        """None: the best use of the counts serves less of floors than the start."""
-        lp = self._using(counts)
-        return Evaluated(lp.getPrimal(), lp.getObjVal()) if solved(lp) else None
+    def evaluated(self, counts: DeviceCounts, start: bool = False) -> Evaluated | None:
+        """None: the best use of the counts serves less of floors than the start.
 
-    def start(self, counts: DeviceCounts) -> Evaluated | None:
-        """As :meth:`evaluated`, for the start: others must serve as much of each floor."""
-        for row in self._floors:
-            if row is not None:
-                self.limits[row] = 0.0
+        Args:
+            start: these counts are the start: others must serve as much of each floor.
+        """
+        floors = [(-a.floor, row) for a, row in zip(self.options.applications, self._floors, strict=True) if row]
+        for _, row in floors if start else ():
+            self.limits[row] = 0.0
         lp = self._using(counts)
         if not solved(lp):
             return None
         activity = lp.getActivity()
-        for application, row in zip(self.options.applications, self._floors, strict=True):
-            if row is not None:
-                self.limits[row] = max(-application.floor, activity[row]) + SHORT
+        for all_of_it, row in floors if start else ():
+            self.limits[row] = max(all_of_it, activity[row]) + SHORT
         return Evaluated(lp.getPrimal(), lp.getObjVal())
 
     def _using(self, counts: DeviceCounts) -> LP:
@@ -294,7 +296,8 @@ class Program:
                 break
         hosting = {}
         if solved(lp):
-            activity = lp.getActivity()
+            activity, values = lp.getActivity(), lp.getPrimal()
+            self._in_use.update([column for column, _ in self.contents if values[column] > IN_USE])
             for (q, _), row in self._hosts.items():
                 part = activity[row] % 1.0
                 if min(part, 1.0 - part) > NEAR:
@@ -333,7 +336,7 @@ class Program:
         costs = lp.getRedcost() if solved(lp) else [0.0] * len(self.columns)
         values = start.values + [0.0] * (len(self.columns) - len(start.values))
         promising = sorted((column for column, _ in self.contents), key=lambda column: abs(costs[column]))
-        used = {*promising[:IN_SCIP], *(column for column, _ in self.contents if values[column] > 0)}
+        used = {*promising[:IN_SCIP], *self._in_use, *(column for column, _ in self.contents if values[column] > 0)}
         unused = {column for column, _ in self.contents} - used
         model = new_model()
         # The root node dominates: no probing, and few rounds of cuts.

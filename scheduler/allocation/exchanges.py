@@ -1,7 +1,8 @@
 """Exchanges: each device in turn gets its best use, given what all others do.
 
 Given the others, applications do not compete (:mod:`.device_counts`), so that the best content of one device is a
-knapsack (:mod:`.contents`), which is solved exactly.
+knapsack (:mod:`.contents`), which is solved exactly. Plans start from the relaxation, rounded at random by a seed:
+what it wants of each group's devices decides how likely they get it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from .solver import Budget, time_ran_out
 
 #: Least gain of an exchange, in points, as a share of the weighted demand: rounding gains less.
 GAIN = 1e-6
-#: Tolerance of whole numbers.
-WHOLE = 1e-6
 #: Slices priced for exchanges (1 to 2 s of work).
 EXCHANGED = 400_000
+#: Tolerance of whole numbers.
+WHOLE = 1e-6
 
 
 class _Group:
@@ -36,8 +37,10 @@ class Exchanges:
 
     def __init__(self, program: Program, budget: Budget, work: int = EXCHANGED):
         self._program, self.work, self._budget = program, work, budget
-        self._groups = [_Group([s for s in program.searches if s.g == g]) for g in range(len(program.options.groups))]
         self._rng = np.random.default_rng(SEED)
+        self._empty = DeviceCounts(program.options)
+        self._rounded_from: list[float] | None = None
+        self._groups = [_Group([s for s in program.searches if s.g == g]) for g in range(len(program.options.groups))]
         #: by group, least gain and gains of its slices: the best content of each search that may have one
         self._known: dict[tuple[int, float, bytes], list[tuple[ContentSearch, BestContent]]] = {}
 
@@ -110,39 +113,39 @@ class Exchanges:
             self._known[key] = [(group.searches[k], content) for k, content in zip(which, found, strict=True)]
         return self._known[key]
 
-    def rounded(self, best: DeviceCounts, part: float) -> DeviceCounts:
-        """Plans' counts with a part of the devices drawn from the relaxation: what it wants decides how likely."""
-        counts = best.copy()
+    def rounded(self) -> DeviceCounts:
+        """The relaxation rounded: whole devices as it has them, and the rest drawn."""
+        counts = self._empty.copy()
         dedicated = np.zeros_like(counts.dedicated)
         shared: list[SharedDevice] = []
-        for g, (uses, values) in enumerate(self._relaxed()):
-            mine: list = [q for q in range(len(dedicated)) for _ in range(int(best.dedicated[q, g]))]
-            mine += [device for device in best.shared if device.group == g]
-            mine += [None] * (int(counts.sizes[g]) - len(mine))
-            if len(uses):
-                chances = values.cumsum() / values.sum()
-                drawn = self._rng.random((2, len(mine)))
-                mine = [
-                    uses[min(int(chances.searchsorted(b, side="right")), len(uses) - 1)] if a < part else use
-                    for use, a, b in zip(mine, *drawn.tolist(), strict=True)
-                ]
-            for use in mine:
+        for g, (uses, whole, rest) in enumerate(self._relaxed()):
+            chosen, left = list(whole), rest.copy()
+            while len(chosen) < counts.sizes[g] and left.sum() > WHOLE:
+                chances = (left / left.sum()).cumsum()
+                i = int((chances / chances[-1]).searchsorted(self._rng.random(), side="right"))
+                chosen.append(uses[i])
+                left[i] = 0.0
+            for use in chosen[: counts.sizes[g]]:
                 if isinstance(use, SharedDevice):
                     shared.append(use)
-                elif use is not None:
+                else:
                     dedicated[use, g] += 1
         counts.set(dedicated, shared)
         return counts
 
-    def _relaxed(self) -> list[tuple[list[SharedDevice | int], np.ndarray]]:
-        """By group: the relaxation's uses, and how many devices it has of each."""
-        values = self._program.values
-        found: list[list[tuple[SharedDevice | int, float]]] = [[] for _ in self._program.options.groups]
-        for (q, g), column in self._program.dedicated.items():
-            found[g].append((q, values[column]))
-        for column, device in self._program.contents:
-            found[device.group].append((device, values[column] if column < len(values) else 0.0))
-        return [
-            ([use for use, value in mine if value > WHOLE], np.array([value for _, value in mine if value > WHOLE]))
-            for mine in found
-        ]
+    def _relaxed(self) -> list[tuple[list[SharedDevice | int], list[SharedDevice | int], np.ndarray]]:
+        """By group: the relaxation's uses, those of whole devices, what is left of each."""
+        program, values = self._program, self._program.values
+        if self._rounded_from is not values:
+            self._rounded_from, self._uses = values, []
+            found: list[list[tuple[SharedDevice | int, float]]] = [[] for _ in program.options.groups]
+            for (q, g), column in program.dedicated.items():
+                found[g].append((q, values[column]))
+            for column, device in program.contents:
+                found[device.group].append((device, values[column] if column < len(values) else 0.0))
+            for mine in found:
+                mine = [(use, value) for use, value in mine if value > WHOLE]
+                whole = [use for use, value in mine for _ in range(int(value + WHOLE))]
+                rest = np.array([max(value - int(value + WHOLE), 0.0) for _, value in mine])
+                self._uses.append(([use for use, _ in mine], whole, rest))
+        return self._uses

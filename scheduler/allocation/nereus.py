@@ -46,7 +46,6 @@ LARGEST = 3_000
 SMALL, SMALL_SLICE = 0.01, 0.25
 #: Rounded relaxations that gained nothing, one after the other, after which SCIP's turn comes.
 STALE = 40
-FIRST, PART = 5, 0.3
 
 
 def solve(problem: Problem) -> Allocation:
@@ -175,19 +174,20 @@ class Search:
         self._exchanges.improve(self.best)
         if self.best.value >= enough:
             return
-        at = program.start(self.best)
+        at = program.evaluated(self.best, start=True)
         if at is None:
             return
         self._at, total = at, program.total
         self.bound = program.bound(at.value + self._gap * at.points, budget) * total
-        if self.bound < math.inf:
+        if program.values:
             self._round()
+            if not self._within(CERTIFIED):
+                # Parts of plans bound them better, and what their relaxations use is for SCIP.
+                certified = self._at.value + CERTIFIED * self._at.points
+                self.bound = min(self.bound, program.bound(certified, budget, certified=certified) * total)
             if not self._within(self._gap):
                 self._take(program.best_counts(self._at, budget))
                 self._exchange(self.best.copy())
-        if not self._within(CERTIFIED):
-            certified = self._at.value + CERTIFIED * self._at.points
-            self.bound = min(self.bound, program.bound(certified, budget, certified=certified) * total)
         if self._at.values[0] < 1 - EXACT:
             # At most so much more may be served; how accurately is bounded apart.
             self.counted = self._at.values[0] * total
@@ -196,14 +196,12 @@ class Search:
 
     def _round(self) -> None:
         """Round the relaxation, and exchange, as long as that gains."""
-        stale = tries = 0
+        stale = 0
         while not self._within(CERTIFIED) and stale < STALE and self._exchanges.work > 0:
             if self._budget.left() <= 0:
                 time_ran_out()
                 return
-            part = 1.0 if tries < FIRST else PART
-            tries += 1
-            stale = 0 if self._exchange(self._exchanges.rounded(self.best, part)) else stale + 1
+            stale = 0 if self._exchange(self._exchanges.rounded()) else stale + 1
 
     def _exchange(self, counts: DeviceCounts) -> bool:
         self._exchanges.improve(counts)

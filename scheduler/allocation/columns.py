@@ -53,7 +53,7 @@ AROUND = 100
 #: Points between the relaxation's value and its bound at which it is as good as solved.
 CLOSE = 3e-2
 #: Parts into which plans are split at most for a bound.
-PARTS = 16
+PARTS = 8
 #: Part of a device from which a content is in use.
 IN_USE = 1e-3
 #: Distance from a whole number of hosts from which plans are split there.

@@ -34,8 +34,8 @@ def get(name: str) -> Strategy:
 
     It gets usable problems only, without excluded variants, and raises
     :class:`scheduler.allocation.verification.UnusableProblem` for others. Pinned variants that a paper's strategy does
-    not place are added as standby where they fit; solve time and ``cut_short`` are set. Reasons are made on demand
-    (:func:`scheduler.allocation.reasons.explained`).
+    not place are added as standby where they fit; ``moves``, ``solve_s`` and ``cut_short`` are set. Reasons are made on
+    demand (:func:`scheduler.allocation.reasons.explained`).
 
     Raises:
         UnknownStrategy: the message lists the names there are.
@@ -54,5 +54,11 @@ def _solved(name: str, problem: Problem) -> Allocation:
         allocation = _STRATEGIES[name](problem)
     if name in STRATEGIES:
         allocation, _ = with_pinned(problem, allocation)
-    method = allocation.method or ("milp" if watch.milp else "")
-    return replace(allocation, method=method, cut_short=watch.cut_short, solve_s=time.monotonic() - began)
+    loaded = {device.id: device.loaded for device in problem.devices}
+    return replace(
+        allocation,
+        moves=sum([p.variant not in loaded[p.device] for p in allocation.placements]),
+        method=allocation.method or ("milp" if watch.milp else ""),
+        cut_short=watch.cut_short,
+        solve_s=time.monotonic() - began,
+    )

@@ -256,8 +256,7 @@ class Gateway:
 
     def _page(self) -> bytes:
         status = self._cores.chosen.status()
-        self._metrics.refresh(status, self._front.accounts.queries, self.ready, self._here is not None)
-        return self._metrics.text()
+        return self._metrics.text(status, self._front.accounts.queries, self.ready, self._here is not None)
 
 
 def _unknown(options: GatewayOptions, config: GatewayConfig) -> bool:

@@ -99,7 +99,7 @@ def test_a_retired_variable_is_not_suggested():
     assert "NEREUS_ROUTING?" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["best", "ramsis-gamma"])
+@pytest.mark.parametrize("name", ["best", "ramsis-by-models"])
 def test_a_stack_that_nobody_can_serve_with_stops_the_start(name):
     with pytest.raises(SettingsError, match=f"NEREUS_STACK='{name}': must be one of nereus, clipper-ha,"):
         Settings.from_environ({"NEREUS_STACK": name})

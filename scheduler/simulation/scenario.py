@@ -31,7 +31,6 @@ class ControlSettings:
         initial_qps: queries/s assumed for each application before any arrivals.
         solve_s: limit of a solve in wall time. A solve that it cuts short is counted, for results may then differ from
             run to run.
-        arrival_shape: see :class:`~scheduler.allocation.problem.Problem`.
     """
 
     period_s: float = 10.0
@@ -39,7 +38,6 @@ class ControlSettings:
     initial_qps: float = 10.0
     solve_s: float = 10.0
     forecaster: str = TREND
-    arrival_shape: float = Problem.arrival_shape
 
 
 @dataclass(frozen=True)
@@ -259,7 +257,6 @@ def _control(table: Table) -> ControlSettings:
         initial_qps=table.number("initial_qps", usual.initial_qps, 0, 1e6),
         solve_s=table.number("solve_s", usual.solve_s, 0.05, 3600),
         forecaster=table.text("forecaster", usual.forecaster, ALL),
-        arrival_shape=table.number("arrival_shape", usual.arrival_shape, 0.01, 1),
     )
     table.finish()
     return control

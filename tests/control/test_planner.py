@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from registry.models import Application, Device, Node, ProfileJob, Variant
 from scheduler import tasks, telemetry
-from scheduler.allocation.strategies import UnusableProblem
+from scheduler.allocation.verification import UnusableProblem
 from scheduler.control import choices, leases, requests, upkeep
 from scheduler.control.planner import make_plan
 from scheduler.members import contents, presence

@@ -15,7 +15,7 @@ from registry.models import Device, Profile, Variant
 from scheduler import telemetry
 from scheduler.allocation.problem import Allocation
 from scheduler.control import choices, planner, requested_variants
-from scheduler.control.relief import MEMORY_SHARE
+from scheduler.control.standby import MEMORY_SHARE
 from tests.allocation.worlds import problems
 from tests.control.world import application, listening, node, requested, variant
 from tests.examples import examples

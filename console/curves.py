@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from registry.models import Variant
-from scheduler.frontier import planned_batch
+from scheduler.frontier import measured_capacity
 
 
 def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:
@@ -22,7 +22,7 @@ def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:
                 for point in profile.latencies.all()
                 if not point.size
             ]
-            best = planned_batch([(point["batch"], point["p95_ms"]) for point in points], slo_ms)
+            best = measured_capacity([(point["batch"], point["p95_ms"]) for point in points], slo_ms)
             found.append(
                 {
                     "variant": variant.name,
@@ -31,8 +31,8 @@ def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:
                     "points": points,
                     "load_s": profile.load_s,
                     "memory_bytes": profile.memory_bytes,
-                    "batch": best[0] if best else None,
-                    "rate": best[1] if best else None,
+                    "batch": best.batch if best else None,
+                    "rate": best.rate if best else None,
                 }
             )
     return found

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from scheduler.allocation.capacity import dedicated_capacity
+from scheduler.allocation.problem import LatencyProfile
+
 from .manifest import DemoApplication
 from .rates import LoadCapacity
 from .rest import client, pages
 
 
 def throughput(latencies: Iterable[Mapping], slo_ms: float, latency: str = "p95_ms") -> float:
-    """Return the queries/s of a device that runs one variant.
+    """Return the queries/s of a device that runs one variant, by ``latency``.
 
-    This is the best batch/``latency`` among batches with a p95 of at most half the SLO: P(d, m, q) of Proteus (ASPLOS
-    2024), Section 4. If no batch is that fast, the quickest one counts.
+    If no batch has a p95 of at most half the SLO, the quickest one counts.
     """
-    points = list(latencies)
-    fitting = [point for point in points if point["p95_ms"] <= slo_ms / 2]
-    if not fitting:
-        fitting = [min(points, key=lambda point: point["p95_ms"])]
-    return max(1000 * point["batch"] / point[latency] for point in fitting)
+    points = sorted(latencies, key=lambda point: point["batch"])
+    seconds, slowest = (tuple((point["batch"], point[name] / 1000) for point in points) for name in (latency, "p95_ms"))
+    capacity = dedicated_capacity(LatencyProfile(seconds, slowest=slowest), slo_ms / 1000)
+    if capacity is not None:
+        return capacity.rate
+    quickest = min(points, key=lambda point: point["p95_ms"])
+    return 1000 * quickest["batch"] / quickest[latency]
 
 
 def capacity(

@@ -39,6 +39,7 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "growth": {
         f"{_LATE}.schedule:OVERLOAD_S": -INF,
         f"{_LATE}.schedule:can_grow": _returns(True),
+        f"{_LATE}.selection:can_grow": _returns(True),
         f"{_LATE}.schedule:sustains": _returns(True),
     },
     # No application is kept from the devices on which others depend.

@@ -29,7 +29,6 @@ class LoadPolicy:
     batches: Steps = ()
 
     def choose(self, rows: int, slack_s: float) -> int:
-        """The place of the variant to run."""
         return _at(self.steps, rows, slack_s)
 
     def batch(self, rows: int, slack_s: float) -> int:

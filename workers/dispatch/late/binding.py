@@ -197,7 +197,6 @@ class LateBinding:
 
     @staticmethod
     def _expect(device: ScheduledDevice, now: float) -> None:
-        """Expect dispatched batches one after the other."""
         end = now
         for batch in device.dispatched:
             transfer_s = batch.option.row_transfer_s * batch.rows
@@ -246,7 +245,6 @@ class LateBinding:
         self._groups.update(device, now)
 
     def _sweep(self, now: float) -> None:
-        """Look for changes that no event reports."""
         self._sweep_at = now + SWEEP_S
         if now >= self._congestion.look_at:
             self._congestion.look(self._groups.classes.values(), now)

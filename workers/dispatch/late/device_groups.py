@@ -78,7 +78,6 @@ class DeviceGroups:
         return True
 
     def _interned(self, option_sets: Mapping[QueryClass, OptionSet]) -> dict[QueryClass, OptionSet]:
-        """One object for all equal sets, so that identities can be compared."""
         interned = {name: self._option_sets.setdefault(options.key, options) for name, options in option_sets.items()}
         for query_class in self.classes:
             whole = query_class._replace(permitted=None)

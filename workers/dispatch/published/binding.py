@@ -144,7 +144,6 @@ class PublishedBinding:
         return self._decisions(now)
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """Route queries again; a device that declined them backs off."""
         for query in queries:
             device = query.reservation.device if isinstance(query.reservation, QueueBatch) else None
             if device is not None and device.up and now >= device.backoff_until:

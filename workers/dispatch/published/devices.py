@@ -219,7 +219,6 @@ class QueuedDevice:
         return max(seconds * self.corrections.scale.mean - transfer_s, transfer_s)
 
     def ended(self, batch: QueueBatch, now: float, run_s: float | None) -> None:
-        """``run_s``: seconds that the run took; None: not known, or it failed."""
         self.dispatched.remove(batch)
         if self.dispatched:
             following = self.dispatched[0]
@@ -271,7 +270,6 @@ class QueuedDevice:
     # --- latencies and what follows from them ------------------------------------------------------------------------
 
     def recount(self) -> None:
-        """The corrections of latencies have changed (see :func:`..feedback.learn`)."""
         levels = {option: self._level(option) for option in self._levels}
         if levels != self._levels:
             self._levels = levels

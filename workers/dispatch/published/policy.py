@@ -87,8 +87,6 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class BatchPolicy:
-    """Decides which queries run, on which variant, now or not before when."""
-
     def decide(self, view: QueueView) -> Decision:
         """The decision for this moment; must not change the view."""
         raise NotImplementedError

@@ -28,11 +28,11 @@ def policies(load: float, steps=CHOOSY) -> tuple[LoadPolicySpec, ...]:
 async def two(gateways, tiny_models, tmp_path, control_plane):
     """Two devices with a quick and a heavy variant, and what sends them plans."""
     world, app = World(gateways, tiny_models, tmp_path), application("app", 600.0)
-    relief, linked = [world.heavy], {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
+    standby, linked = [world.heavy], {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
 
     async def adopt(version: int, some: tuple[LoadPolicySpec, ...]) -> None:
-        world.apply(version, world.quick, relief=relief, app=app)
-        plan = plan_of(version, world.executors, world.quick, stack="ramsis", relief=relief)
+        world.apply(version, world.quick, standby=standby, app=app)
+        plan = plan_of(version, world.executors, world.quick, stack="ramsis", standby=standby)
         refs = tuple(device.device for device in plan.devices)
         policies = (DevicePolicies("app", refs, (QUICK, HEAVY), some),)
         control_plane.send(config(msgspec.structs.replace(plan, policies=policies), [app]))
@@ -40,7 +40,7 @@ async def two(gateways, tiny_models, tmp_path, control_plane):
         await world.warm(gateway, 4)
 
     async with world.stack:
-        gateway = await world.start(2, world.quick, relief=relief, app=app, **linked)
+        gateway = await world.start(2, world.quick, standby=standby, app=app, **linked)
         await until(lambda: control_plane.connection, "the gateway joined")
         yield gateway, adopt
 

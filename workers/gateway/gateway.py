@@ -19,8 +19,8 @@ from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.frames import Hello
 from workers.protocol.fronts import FrontStats, FrontTotals
 from workers.settings import Settings
-from workers.transport.endpoints import Endpoint
-from workers.transport.identity import stored_key
+from workers.trust.endpoints import Endpoint
+from workers.trust.member import stored_key
 
 from .accounts import Accounts, Limits
 from .admin_socket import AdminSocket

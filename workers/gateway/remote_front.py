@@ -29,8 +29,8 @@ from workers.protocol.fronts import (
 from workers.protocol.gateways import CoreStatus, Ping, Pong
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.specs import ApplicationStats
-from workers.transport.endpoints import MemberListener
-from workers.transport.identity import PeerIdentity
+from workers.trust.endpoints import MemberListener
+from workers.trust.member import PeerIdentity
 from workers.v2.query import MOST, Terms, V2Query
 
 from .core import Core

@@ -13,12 +13,9 @@ from scheduler.control.demand import QUANTILE
 from . import stacks
 from .arrivals import Trace, read_generator, read_trace
 from .capacities import read_capacities
-from .learned import ALL, TREND
+from .largest_second import ALL, TREND
 from .profiles import Model, read_profiles
 from .tables import ScenarioError, Table, shown
-
-#: the keys that name the stack and what replaces parts of it
-CHOICE = ("stack", "batching", "routing")
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,6 @@ class Scenario:
     control: ControlSettings = ControlSettings()
     stack: str | None = None
     batching: str | None = None
-    routing: str | None = None
     start: Start | None = None
 
     @property
@@ -194,11 +190,7 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
 
 
 def _choice(top: Table) -> dict[str, str | None]:
-    chosen = {key: (top.text(key) or None) if key in top else top.raw(key) for key in CHOICE}
-    if "strategy" in top:
-        if "stack" in top:
-            top.fault("strategy", "is another name of stack, and only one of them can be given")
-        chosen["stack"] = top.text("strategy") or None
+    chosen = {key: (top.text(key) or None) if key in top else top.raw(key) for key in ("stack", "batching")}
     try:
         stacks.choose(**chosen)
     except ScenarioError as error:

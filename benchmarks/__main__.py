@@ -16,7 +16,6 @@ NAMES = (
     "attack",
     "soak",
     "year",
-    "solver",
     "worlds",
     "promises",
     "evaluation",
@@ -25,7 +24,7 @@ NAMES = (
     "scale",
     "screenshots",
 )
-PACKAGES = ("cluster", "evaluation", "faults", "scale", "year")
+PACKAGES = ("cluster", "evaluation", "faults", "scale")
 #: run by ``make bench``, in about ten minutes
 USUAL = {
     "query": ["--rounds", "3", "--idle", "0", "1992"],
@@ -35,7 +34,6 @@ USUAL = {
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 1: a benchmark failed; 2: there is no such benchmark."""
     if not arguments:
         return max(_run(name, options) for name, options in USUAL.items())
     if arguments[0] not in NAMES:
@@ -45,6 +43,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(name: str, options: list[str]) -> int:
+    if name == "soak":
+        return importlib.import_module("benchmarks.pressure").main(options, name)
     package = f"benchmarks.{name}"
     module = importlib.import_module(f"{package}.__main__" if name in PACKAGES else package)
     return module.main(options) or 0

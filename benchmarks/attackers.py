@@ -54,7 +54,6 @@ class Target:
         await asyncio.sleep(max(0.0, min(seconds, self.until - time.monotonic())))
 
     def head(self, length: int, *lines: str) -> bytes:
-        """The head of a query with a key."""
         fields = ["host: a", f"authorization: Bearer {self.key}", f"content-length: {length}", *lines]
         return "\r\n".join([f"POST {self.path} HTTP/1.1", *fields, "", ""]).encode()
 
@@ -89,12 +88,10 @@ async def _drip(target: Target, beginning: bytes) -> None:
 
 
 async def slow_heads(target: Target) -> None:
-    """Heads that arrive byte by byte."""
     await _each(target, HELD, lambda target: _drip(target, b"GET /health HTTP/1.1\r\nhost: a\r\nx: "))
 
 
 async def slow_bodies(target: Target) -> None:
-    """Bodies that arrive byte by byte."""
     await _each(target, HELD, lambda target: _drip(target, target.head(60_000)))
 
 
@@ -116,13 +113,11 @@ async def _send(target: Target, data: bytes, each_s: float) -> None:
 
 
 async def big_json(target: Target) -> None:
-    """JSON as large as the signature permits, made of empty lists."""
     body = b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[' + b"[]," * 21_000 + b"[]]}]}"
     await _each(target, 4, lambda target: _send(target, target.head(len(body)) + body, 4 / BODIES_RATE))
 
 
 async def gzip_bombs(target: Target) -> None:
-    """Small bodies that would be large."""
     began = time.monotonic()
     body = gzip.compress(bytes(BOMB_BYTES), compresslevel=1)
     # A busy machine takes longer to make the bomb than an attack lasts.
@@ -132,7 +127,6 @@ async def gzip_bombs(target: Target) -> None:
 
 
 async def malformed_heads(target: Target) -> None:
-    """Requests that are none."""
     await _each(target, 8, lambda target: _send(target, b"no request\r\n\r\n", 8 / RATE))
 
 
@@ -143,7 +137,6 @@ async def huge_headers(target: Target) -> None:
 
 
 async def many_fields(target: Target) -> None:
-    """As many headers as fit, without a key."""
     data = b"GET /v2 HTTP/1.1\r\nhost: a\r\n" + b"x: y\r\n" * 2000 + b"\r\n"
     await _each(target, 8, lambda target: _send(target, data, 8 / RATE))
 
@@ -189,7 +182,6 @@ async def malformed_streams(target: Target) -> None:
 
 
 async def idle_connections(target: Target) -> None:
-    """As many connections as may be opened, without a byte."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     open_ = []
@@ -250,7 +242,6 @@ ATTACKERS = {
 
 
 def main() -> None:
-    """Attack."""
     name, http, grpc, key, path, seconds = sys.argv[1:]
     target = Target(int(http), int(grpc), key, path, time.monotonic() + float(seconds))
     asyncio.run(ATTACKERS[name](target))

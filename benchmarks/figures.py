@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 Row = Mapping[str, object]
 
@@ -29,7 +30,7 @@ def machine() -> str:
 def markdown(rows: Sequence[Row]) -> str:
     """Return rows as a Markdown table with the first row's columns.
 
-    Figures get as many digits as they deserve; None is left empty.
+    Figures get as many digits as they deserve; None and NaN are left empty.
     """
     columns = list(rows[0])
     lines = [_line(columns), _line("---" if _is_text(rows, column) else "---:" for column in columns)]
@@ -45,7 +46,7 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _cell(value: object) -> str:
-    if value is None:
+    if value is None or value != value:
         return ""
     if not isinstance(value, float):
         return str(value)
@@ -54,3 +55,8 @@ def _cell(value: object) -> str:
     if abs(value) >= 20:
         return f"{value:.1f}"
     return f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.3f}"
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    each = [one / other for one, other in zip(ours, theirs, strict=True)]
+    return f"{median(each):.3f} ({min(each):.2f} to {max(each):.2f})"

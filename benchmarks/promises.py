@@ -61,7 +61,6 @@ class Judged:
     _held: dict[tuple[str, str], list[bool]] = field(default_factory=dict)
 
     def compare(self, name: str, expected: Expectation, accuracy: float, violations: float) -> None:
-        """Compare an application's promise with what came, which corrects the next one."""
         for figure, came in (("accuracy", accuracy), ("violations", violations)):
             interval: Interval | None = getattr(expected, f"{figure}_interval")
             if interval is None:

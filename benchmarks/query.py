@@ -12,23 +12,21 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
-import re
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
 from appliance.load.sender import Load
 from benchmarks.load.driver import Generator, LoadError
 
-from .figures import Row, heading, markdown
-from .harness import Contender, Contending, Variant, add_contenders, between, contenders, started
+from .figures import Row, heading, markdown, ratio
+from .harness import Contender, Contending, Variant, add_contenders, between, contenders, started, turns
 from .models import tiny
 from .mosec import Mosec
 
@@ -38,26 +36,15 @@ WARM_UP = 500
 PROTOCOLS = ("http", "grpc")
 #: microseconds of CPU time a query, as columns
 PARTS = ("gateway", "executor", "together", "busiest", "control")
+#: further columns: what clients saw, and the load
+SEEN, LOAD = ("queries/s", "p50 ms", "p99 ms", "batch"), ("connections", "idle", "protocol")
 
 
-@dataclass(frozen=True)
-class Spent:
-    """A load on one server: CPU time by part, and latencies of clients.
-
-    Attributes:
-        cpu_us: microseconds of CPU time a query, by part.
-        queries_s, p50_ms, p99_ms, batch: as clients saw them.
-    """
-
-    cpu_us: dict[str, float]
-    queries_s: float
-    p50_ms: float
-    p99_ms: float
-    batch: float
+#: A load on one server: by part, microseconds of CPU time a query; by column, what clients saw.
+Spent = dict[str, float]
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(NamedTuple):
     """A server to be measured.
 
     Attributes:
@@ -76,11 +63,6 @@ Found = dict[tuple[tuple[int, int, str], str], list[Spent]]
 
 
 def spend(generator: Generator, load: Load, cpu_s: Callable[[], dict[str, float]]) -> Spent:
-    """The cost of a load of which nothing may fail.
-
-    Raises:
-        LoadError: a query failed, was answered wrongly, or was not answered.
-    """
     before: dict[str, float] = {}
     records, summary = generator.run(load, SLO_MS / 1e3, lambda: before.update(cpu_s()))
     after = cpu_s()
@@ -92,22 +74,22 @@ def spend(generator: Generator, load: Load, cpu_s: Callable[[], dict[str, float]
     if "gateway" in us:
         us["busiest"] = max(value for name, value in us.items() if name.startswith("gateway "))
     batches = records.rows["batch"]
-    batch = float(1 / np.mean(1 / batches)) if (batches > 0).all() else float("nan")
-    return Spent(us, answered / summary.seconds, records.latency_ms(0.5), records.latency_ms(0.99), batch)
+    return {
+        **us,
+        "queries/s": answered / summary.seconds,
+        "p50 ms": records.latency_ms(0.5),
+        "p99 ms": records.latency_ms(0.99),
+        "batch": float(1 / np.mean(1 / batches)) if (batches > 0).all() else float("nan"),
+    }
 
 
 def measure(servers: Sequence[Server], loads: Sequence[tuple[int, int, str]], rounds: int) -> Found:
-    """Measure rounds in which all servers and loads take turns.
-
-    Each round begins with another server.
-    """
     found: Found = {}
     with Generator() as generator:
         for number in range(rounds):
             for load in loads:
-                turns = [server for server in servers if load[2] in server.protocols]
-                first = number % len(turns)
-                for server in (*turns[first:], *turns[:first]):
+                asked = [server for server in servers if load[2] in server.protocols]
+                for server in turns(asked, number):
                     spent = spend(generator, server.load(*load), server.cpu_s)
                     found.setdefault((load, server.name), []).append(spent)
             print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
@@ -119,14 +101,12 @@ def measure(servers: Sequence[Server], loads: Sequence[tuple[int, int, str]], ro
 
 def costs(found: Found) -> list[Row]:
     rows: list[Row] = []
-    for ((count, idle, protocol), name), rounds in sorted(found.items()):
-        row: dict[str, object] = {"connections": count, "idle": idle, "protocol": protocol, "server": name}
+    for (load, name), rounds in sorted(found.items()):
+        row = {**dict(zip(LOAD, load, strict=True)), "server": name}
         for part in PARTS:
-            known = part in rounds[0].cpu_us
-            row[f"{part} µs"] = statistics.median(one.cpu_us[part] for one in rounds) if known else None
-        for column in ("queries/s", "p50 ms", "p99 ms", "batch"):
-            middle = statistics.median(getattr(one, re.sub("[/ ]", "_", column)) for one in rounds)
-            row[column] = None if math.isnan(middle) else middle
+            row[f"{part} µs"] = median(one[part] for one in rounds) if part in rounds[0] else None
+        for column in SEEN:
+            row[column] = median(one[column] for one in rounds)
         rows.append(row)
     return rows
 
@@ -137,28 +117,25 @@ def ratios(found: Found, first: str) -> list[Row]:
     All parts together are also compared with mosec's, whose own loads have no row.
     """
     rows: list[Row] = []
-    for ((count, idle, protocol), name), rounds in sorted(found.items()):
+    for (load, name), rounds in sorted(found.items()):
         if name == Mosec.name:
             continue
-        row: dict[str, object] = {"connections": count, "idle": idle, "protocol": protocol, "server": name}
+        row: dict[str, object] = {**dict(zip(LOAD, load, strict=True)), "server": name}
         for part in PARTS[:4]:
-            over = found[(count, idle, protocol), first]
-            row[f"{part}, over {first}"] = _ratio(rounds, over, part) if name != first else ""
+            row[f"{part}, over {first}"] = _ratio(rounds, found[load, first], part) if name != first else ""
         # mosec has no gRPC of V2: its HTTP is the reference for both.
-        mosec = found.get(((count, idle, "http"), Mosec.name))
+        mosec = found.get(((*load[:2], "http"), Mosec.name))
         if mosec:
             row[f"together, over {Mosec.name}"] = _ratio(rounds, mosec, "together")
         rows.append(row)
     return rows
 
 
-def _ratio(mine: Sequence[Spent], theirs: Sequence[Spent], part: str) -> str:
-    each = [one.cpu_us[part] / other.cpu_us[part] for one, other in zip(mine, theirs, strict=True)]
-    return f"{statistics.median(each):.3f} ({min(each):.2f} to {max(each):.2f})"
+def _ratio(ours: Sequence[Spent], theirs: Sequence[Spent], part: str) -> str:
+    return ratio([one[part] for one in ours], [one[part] for one in theirs])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; 1: a query failed or a server did not run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks query", description=__doc__.splitlines()[0])
     add_contenders(parser)
     parser.add_argument("--rounds", type=int, default=7, help="default: 7")

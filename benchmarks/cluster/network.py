@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .router import SUBNET, enter
+from tools.child import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from .router import SUBNET, enter
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Network:
         self._names = {place: f"{name}-{place}" for place in self._places}
         self._router: subprocess.Popen | None = None
 
-    def __enter__(self) -> Network:
+    def open(self) -> None:
         for namespace in self._names.values():
             _run("ip", "netns", "add", namespace)
         boxes = [
@@ -66,9 +66,8 @@ class Network:
         )
         if self._router.stdout.readline() != "routes\n":
             raise OSError("the router does not start: TUN devices and root are needed")
-        return self
 
-    def __exit__(self, *_error) -> None:
+    def close(self) -> None:
         if self._router is not None:
             self._router.stdin.close()
             self._router.wait(10)
@@ -78,19 +77,18 @@ class Network:
     def enter(self, place: str) -> None:
         enter(self._names[place])
 
-    def command(self, place: str, command: Sequence[str], cpu_model: Path | None = None) -> list[str]:
-        """The command as it is run in a box.
+    def inside(self, place: str, cpu_model: Path | None = None) -> list[str]:
+        """Begins a command that is run in a box.
 
         Args:
             cpu_model: stands in the place of /proc/cpuinfo: which CPU the box has.
         """
         inside = ["ip", "netns", "exec", self._names[place]]
         if cpu_model is None:
-            return [*inside, *command]
-        return [*inside, "sh", "-c", 'mount --bind "$0" /proc/cpuinfo && exec "$@"', str(cpu_model), *command]
+            return inside
+        return [*inside, "sh", "-c", 'mount --bind "$0" /proc/cpuinfo && exec "$@"', str(cpu_model)]
 
     def cut(self, place: str) -> None:
-        """Lose all packets of a box, without telling anybody."""
         self._tell(f"cut {self._places[place].last}")
 
     def divide(self, one: Iterable[str], other: Iterable[str]) -> None:

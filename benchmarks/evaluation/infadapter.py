@@ -84,7 +84,6 @@ def _lines(points: Points) -> dict[str, CapacityLine]:
 
 
 def _plan(points: Points, stack: str, budget: int = FEWER) -> tuple[dict[str, int], float]:
-    """Cores by variant and the accuracy loss of a plan for Figure 2's load."""
     slopes = {variant: line.slope for variant, line in _lines(points).items()}
     problem = Problem(
         tuple(DeviceResources(f"{KIND}-{i}", KIND) for i in range(budget)),
@@ -136,11 +135,6 @@ def worlds(data: Path, into: Path) -> dict[tuple[str, float | None, str], World]
 
 
 def _converted(data: Path, into: Path) -> dict[str, float]:
-    """Write profiles, capacities and traces in the simulator's format.
-
-    Returns:
-        The mean rate of the first minute of each trace, in queries/s.
-    """
     into.mkdir(parents=True, exist_ok=True)
     points = capacities(data)
     if points:
@@ -182,7 +176,6 @@ def samples(seconds: Sequence[float]) -> dict[str, Sequence[float]]:
 
 
 def _arrivals(rates: Sequence[float]) -> list[str]:
-    """The lines of a trace with as many arrivals in each second as given."""
     numbers, made = random.Random(1), []
     for second, rate in enumerate(rates):
         times = sorted(numbers.random() for _ in range(round(rate)))

@@ -56,7 +56,6 @@ class Context:
         return f"![{alternative}]({self.prefix}/{name})"
 
     def csv(self, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-        """Write a CSV file and return a link to it; "" without rows."""
         if not rows:
             return ""
         self.images.mkdir(parents=True, exist_ok=True)
@@ -77,7 +76,6 @@ def both(outcome: Outcome) -> str:
 
 
 def nothing(*_: Any) -> Iterable[Any]:
-    """No claims, no further paragraphs."""
     return ()
 
 
@@ -110,7 +108,6 @@ class Section:
         return list(dict.fromkeys(case for row in self.grid(context).values() for case in row.values()))
 
     def body(self, context: Context) -> str:
-        """Its Markdown, from the results that there are; it writes its images on the way."""
         runner = context.runner
         results = {
             row: {label: outcome for label, case in by_label.items() if (outcome := runner.outcome(case)) is not None}
@@ -147,7 +144,6 @@ def _turned(results: Results) -> Results:
 
 
 def compared(corner: str, results: Results, shown: Callable[[Outcome], str] = both) -> str:
-    """A table of outcomes by row and column; "No results." without any."""
     columns = list(dict.fromkeys(label for cells in results.values() for label in cells))
     if not columns:
         return "No results."
@@ -178,7 +174,6 @@ def code_date() -> str:
 
 
 def joined(*parts: str) -> str:
-    """The paragraphs that are not empty."""
     return "\n\n".join(part for part in parts if part)
 
 
@@ -190,7 +185,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def percent(ratio: float | None, digits: int = 3) -> str:
-    """A ratio as percent; "none" for None."""
     return "none" if ratio is None else f"{100 * ratio:.{digits}f}%"
 
 

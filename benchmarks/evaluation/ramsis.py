@@ -87,7 +87,6 @@ def _planned_as(load: float) -> float:
 
 
 def _converted(data: Path, into: Path) -> None:
-    """Write profiles and trace in the simulator's format."""
     into.mkdir(parents=True, exist_ok=True)
     if (data / "image_profile.csv").exists():
         with (data / "image_profile.csv").open(newline="") as file:

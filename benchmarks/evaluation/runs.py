@@ -31,7 +31,7 @@ COUNTS = ("queries", "in_time", "late", "dropped", "solves", "solves_cut_short")
 
 
 class SourceChanged(RuntimeError):
-    """The code was edited meanwhile: results would be kept under the wrong key."""
+    pass
 
 
 def source_digest(root: Path = ROOT) -> str:
@@ -94,7 +94,6 @@ class Outcome:
 
     @property
     def throughput(self) -> float:
-        """Queries/s answered in time, over the whole run."""
         return self.summary["in_time"] / max(self.summary["duration_s"], 1e-9)
 
 
@@ -167,7 +166,6 @@ class Runner:
         return None if None in results else pooled(results)
 
     def why(self, case: Case) -> str | None:
-        """Why a run of the case failed; None: none did."""
         return next((self.failed[run] for run in case.seeds() if run in self.failed), None)
 
     def _outcome(self, case: Case) -> Outcome | None:

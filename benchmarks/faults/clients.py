@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
@@ -25,8 +27,8 @@ import uvloop
 from appliance.load.peers import End, HttpPeer, Peer
 from appliance.load.records import BROKEN, LOST, UNSENT
 from appliance.load.requests import v2_request
-from benchmarks.harness import v2_grpc_request
-from benchmarks.load.grpc_peer import GrpcPeer
+from benchmarks.load.grpc_peer import GrpcPeer, v2_grpc_request
+from tools.child import ROOT
 
 from .history import Ended, Event, Sent, line
 
@@ -71,6 +73,34 @@ class Work(msgspec.Struct):
     patience_s: float = 20.0
     connect_s: float = 20.0
     seed: int = 0
+
+
+class ClientProcess:
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.file = Path(work.file)
+
+    def __enter__(self) -> ClientProcess:
+        return self.start()
+
+    def __exit__(self, *_error) -> None:
+        self.stop()
+
+    def start(self) -> ClientProcess:
+        command = [sys.executable, "-m", "benchmarks.faults.clients"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+        self._process.stdin.write(msgspec.json.encode(self._work).decode() + "\n")
+        self._process.stdin.flush()
+        if self._process.stdout.readline().strip() != "ready":
+            raise RuntimeError("the clients did not start")
+        return self
+
+    def stop(self) -> None:
+        """End the load, and wait until all queries, which may be sent twice, have ended."""
+        if not self._process.stdin.closed:
+            self._process.stdin.close()
+            self._process.wait(2 * self._work.patience_s + 60)
 
 
 class _Clients:

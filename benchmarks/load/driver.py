@@ -18,12 +18,10 @@ ROOT = Path(__file__).parents[2]
 
 
 class LoadError(RuntimeError):
-    """The load generator failed, or queries did: there is no figure to report."""
+    pass
 
 
 class Generator:
-    """The load generator's process; a context manager."""
-
     def __enter__(self) -> Generator:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.load.process"],

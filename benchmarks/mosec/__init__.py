@@ -69,7 +69,6 @@ class Mosec:
             return False
 
     def load(self, file: Path, options: dict[str, Any], connections: int, idle: int, _protocol: str) -> Load:
-        """A load; ``options``: the rest of the :class:`Load`."""
         sent, answers = self._made
         return Load(self._port, sent, {"": answers}, file=str(file), connections=connections, idle=idle, **options)
 

@@ -18,14 +18,13 @@ import pytest
 
 from appliance.load.records import HTTP, ROW, Records
 from appliance.load.sender import Load, Phase, arrivals
-from benchmarks import pressure, query, soak
-from benchmarks.cluster.attempts import asked
+from benchmarks import pressure, query
 from benchmarks.faults import history
-from benchmarks.faults.clients import Stream, Work
-from benchmarks.harness import ClientProcess
+from benchmarks.faults.checker import merged, queries_of
+from benchmarks.faults.clients import ClientProcess, Stream, Work
+from benchmarks.growth import growth
 from benchmarks.load.driver import Generator, LoadError
 from benchmarks.load.process import Summary
-from benchmarks.pressed import Run, growth
 from benchmarks.watch import Watch
 from tools.waiting import eventually
 
@@ -149,16 +148,17 @@ def test_clients_record_each_query_and_repeat_it_at_the_next_address(tmp_path):
     stream = Stream("a", "http", 50.0, [1], [b"\0\0\0\0"], {"fast": [RIGHT]})
     work = Work(str(tmp_path / "r"), first.port, "key", [stream], ["127.0.0.1", "127.0.0.2"])
     try:
-        with ClientProcess("benchmarks.faults.clients", work) as clients:
+        with ClientProcess(work) as clients:
             eventually(lambda: first.asked > 30 and second.asked > 30, why="both were asked")
     finally:
         first.close()
         second.close()
-    queries = asked(history.read(clients.file))
-    ends = Counter((one.place, one.first.end.end) for one in queries)
-    assert ends.keys() == {(0, "fail"), (0, "unknown"), (0, "ok"), (1, "ok")}
-    assert all(one.last.end.end == "ok" and one.last.end.right for one in queries)
-    assert all((one.again is None) == (one.first.end.end == "ok") for one in queries)
+    attempts = queries_of(history.read(clients.file))
+    ends = Counter((one.sent.id.rpartition("@")[2], one.end.end) for one in attempts)
+    assert ends.keys() == {("0", "fail"), ("0", "unknown"), ("0", "ok"), ("1", "ok")}
+    queries = merged(attempts)
+    assert all(one.end.end == "ok" and one.end.right for one in queries)
+    assert len(attempts) - len(queries) == ends["0", "fail"] + ends["0", "unknown"]
 
 
 def test_arrivals_are_poisson_at_the_rate_of_each_phase():
@@ -194,11 +194,10 @@ def test_the_slope_is_that_of_the_trend_whatever_single_moments_do():
     moments = np.arange(0.0, 600.0)
     values = 100 + moments / 60 + 5 * np.sin(moments)
     values[::50] += 500
-    found = growth("memory", soak.LIMITS["memory"], moments, values, 6.0)
-    assert found.hourly == pytest.approx(60, rel=0.1)
+    found = growth("memory", pressure.LIMITS["memory"], moments, values)
     assert found.grown == pytest.approx(10, rel=0.1)
-    assert not found.holds
-    assert growth("memory", soak.LIMITS["memory"], moments, values - moments / 60, 6.0).holds
+    assert not found.verdict[0]
+    assert growth("memory", pressure.LIMITS["memory"], moments, values - moments / 60).verdict[0]
 
 
 @pytest.mark.parametrize(
@@ -207,8 +206,7 @@ def test_the_slope_is_that_of_the_trend_whatever_single_moments_do():
         (pressure, ["--seconds", "0"]),
         (pressure, ["--seconds", "ten"]),
         (pressure, ["--kind", "rnn"]),
-        (soak, ["--load", "1.5"]),
-        (soak, ["--seconds", "nan"]),
+        (pressure, ["--seconds", "nan"]),
         (query, ["--protocols", "smtp"]),
         (query, ["--trees", "/nowhere"]),
     ],
@@ -283,12 +281,11 @@ def test_a_soak_holds_where_nothing_grew_and_every_query_had_one_end(counted, lo
         time.sleep(1.0)
     each = [(at, at + 0.05, 200) for at in np.arange(0.0, 1.0, 1 / (300 - lost))]
     records = rows(*each, *[(0.5, float("nan"), -2)] * lost)
-    run = Run(records, Summary(300, 2, began, 1.0, 0.1, 0, []), watch, {"in_time": counted})
-    found = soak.Found(1.0, 300.0, 400.0, run)
-    verdicts = soak.verdicts(found, soak.grown(found)[-1:])
+    summary, parts = Summary(300, 2, began, 1.0, 0.1, 0, []), [(f"{i}", i / 4, (i + 1) / 4) for i in range(4)]
+    run = pressure.Run(parts, (400.0, 410.0), records, summary, watch, {"in_time": counted})
+    verdicts = [*run.verdicts(), pressure.soaked(run, 1.0)[-1]]
     text = "; ".join(line for holds, line in verdicts if not holds)
     assert bool(text) == (counted == 299 or bool(lost))
     assert ("counted 299" in text) == (counted == 299) and ("1 queries were lost" in text) == bool(lost)
-    page = soak._page(found, soak.grown(found))
-    minutes = [line.split("|") for line in page.splitlines() if line.startswith("| from ")]
-    assert len(minutes) == 4 and sum(int(line[2]) for line in minutes) == len(records)
+    assert sum(run.row(*part)["queries"] for part in parts) == len(records)
+    assert text in pressure.page(run, verdicts)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from appliance.load.sender import Phase
-from benchmarks.load.driver import Generator, LoadError
+from benchmarks.generator import Generator, LoadError
 from tools.child import ROOT
 
 from .attackers import ATTACKERS
@@ -49,14 +49,13 @@ Pair = tuple[Round, Round, int]
 class Bench:
     def __init__(self, appliance: Contending, folder: Path, generator: Generator, rate: float, seconds: float):
         self._appliance, self._generator = appliance, generator
-        self._file = folder / "rows.npy"
         self._variants = [Variant("only", tiny(folder), 90.0)]
         self._rate, self._seconds = rate, seconds
         appliance.register(APPLICATION, SLO_MS, self._variants)
 
     def honest(self) -> Round:
         given = {"connections": CLIENTS, "phases": [Phase(self._seconds, self._rate)], "warm_up": CLIENTS}
-        load = self._appliance.load(APPLICATION, self._variants, self._file, **given)
+        load = self._appliance.load(APPLICATION, self._variants, **given)
         records, _ = self._generator.run(load, SLO_MS / 1e3)
         return Round(int(np.count_nonzero(records.in_time)) / self._seconds, records.latency_ms(0.99), records.untold)
 

@@ -26,7 +26,7 @@ from appliance.load.sender import Load
 from tools.child import ROOT, RunningAppliance
 from tools.waiting import eventually
 
-from .load.grpc_peer import v2_grpc_request
+from .grpc_peer import v2_grpc_request
 from .models import Model
 
 Server = TypeVar("Server")
@@ -167,7 +167,7 @@ class Contending(Appliance):
         each = {f"gateway {i}": seconds for i, seconds in enumerate(spent["gateway"])}
         return {role: sum(of) for role, of in spent.items()} | each
 
-    def load(self, application: str, variants: Sequence[Variant], file: Path, grpc: bool = False, **given: Any) -> Load:
+    def load(self, application: str, variants: Sequence[Variant], grpc: bool = False, **given: Any) -> Load:
         """A load for an application; ``given``: the rest of the :class:`Load`."""
         key = self.credentials["api_key"]
 
@@ -180,9 +180,7 @@ class Contending(Appliance):
             # The same inputs for each variant; the answers are its own.
             sent, answers[variant.name] = requests(variant.model, make)
         port = int((self.grpc if grpc else self.http).rpartition(":")[2])
-        return Load(
-            port, sent, answers, file=str(file), grpc_key=key if grpc else "", authorities=self.authorities, **given
-        )
+        return Load(port, sent, answers, grpc_key=key if grpc else "", authorities=self.authorities, **given)
 
     def away(self) -> list[int]:
         return sorted(os.sched_getaffinity(0) - {self.core}) or [self.core]

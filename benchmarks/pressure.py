@@ -26,8 +26,7 @@ import numpy as np
 
 from appliance.load.records import Records
 from appliance.load.sender import Load, Phase
-from benchmarks.load.driver import Generator, LoadError
-from benchmarks.load.process import Summary
+from benchmarks.generator import Generator, LoadError, Summary
 
 from .figures import Row, heading, markdown
 from .growth import Limit, Verdict, growth
@@ -123,7 +122,7 @@ class Run:
 class Pressed:
     def __init__(self, appliance: Contending, folder: Path, kind: str, grpc: bool, generator: Generator):
         self._appliance, self._generator = appliance, generator
-        self._grpc, self._file = grpc, folder / "rows.npy"
+        self._grpc = grpc
         self._variants = [
             Variant(name, convolutions(folder, name, width), accuracy)
             for (name, accuracy), width in zip(VARIANTS.items(), KINDS[kind], strict=True)
@@ -133,7 +132,7 @@ class Pressed:
 
     def _load(self, application: str, **given: Any) -> Load:
         cores = self._appliance.away()
-        return self._appliance.load(application, self._variants, self._file, self._grpc, cores=cores, **given)
+        return self._appliance.load(application, self._variants, self._grpc, cores=cores, **given)
 
     def capacity(self, seconds: float) -> float:
         """Queries/s of a closed loop that are answered in time."""

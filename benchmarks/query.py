@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from appliance.load.sender import Load
-from benchmarks.load.driver import Generator, LoadError
+from benchmarks.generator import Generator, LoadError
 
 from .figures import Row, heading, markdown, ratio
 from .harness import Contender, Contending, Variant, add_contenders, between, contenders, started, turns
@@ -150,17 +150,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(heading("A query", __doc__), flush=True)
     with tempfile.TemporaryDirectory(prefix="nereus-q-") as home:
         folder = Path(home)
-        model, file = tiny(folder), folder / "rows.npy"
+        model = tiny(folder)
         variants = [Variant("only", model, 90.0)]
         options = {"closed_s": given.seconds, "warm_up": WARM_UP, "patience_s": 30.0}
         loads = list(itertools.product(given.connections, given.idle, given.protocols))
         mosec = None
         try:
             with started(_with_tls(contenders(given)) if given.tls else contenders(given), folder) as appliances:
-                servers = [_server(one, variants, file, options) for one in appliances]
+                servers = [_server(one, variants, options) for one in appliances]
                 if given.mosec:
                     mosec = Mosec(given.mosec, folder, model, given.mosec_batch)
-                    servers.append(Server(mosec.name, PROTOCOLS[:1], partial(mosec.load, file, options), mosec.cpu_s))
+                    servers.append(Server(mosec.name, PROTOCOLS[:1], partial(mosec.load, options), mosec.cpu_s))
                 found = measure(servers, loads, given.rounds)
         except (LoadError, RuntimeError, OSError) as error:
             print(f"query: {error}", file=sys.stderr)
@@ -178,10 +178,10 @@ def _with_tls(plain: Sequence[Contender]) -> list[Contender]:
     return [one for pair in zip(plain, encrypted, strict=True) for one in pair]
 
 
-def _server(appliance: Contending, variants: Sequence[Variant], file: Path, options: dict) -> Server:
+def _server(appliance: Contending, variants: Sequence[Variant], options: dict) -> Server:
     appliance.register(APPLICATION, SLO_MS, variants)
 
     def load(count: int, idle: int, protocol: str) -> Load:
-        return appliance.load(APPLICATION, variants, file, protocol == "grpc", connections=count, idle=idle, **options)
+        return appliance.load(APPLICATION, variants, protocol == "grpc", connections=count, idle=idle, **options)
 
     return Server(appliance.name, PROTOCOLS, load, appliance.cpu_s)

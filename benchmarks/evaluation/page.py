@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: begins the text of a section that was never made
 NOT_MADE = "Not made yet"
 VERDICTS = ("reproduced", "refuted", "not comparable")
+#: the page's images and CSV files, beside it
+IMAGES = "images/evaluation"
 
 #: cases and outcomes of a section, by row and column of its table
 Grid = Mapping[str, Mapping[str, Case]]
@@ -37,33 +39,26 @@ def claim(sentence: str, finding: str, holds: bool | str) -> Claim:
 
 @dataclass(frozen=True)
 class Context:
-    """The inputs of a section.
-
-    Attributes:
-        data: folder of the published profiles and traces.
-        images: folder of the page's images and CSV files.
-        prefix: how the page refers to that folder.
-    """
+    """The inputs of a section: the published profiles and traces in ``data``, and where the page is."""
 
     runner: Runner
     data: Path
-    images: Path
-    prefix: str
+    folder: Path
+
+    def _file(self, name: str) -> Path:
+        (self.folder / IMAGES).mkdir(parents=True, exist_ok=True)
+        return self.folder / IMAGES / name
 
     def image(self, name: str, figure: Figure, alternative: str) -> str:
-        self.images.mkdir(parents=True, exist_ok=True)
-        (self.images / name).write_bytes(png(figure))
-        return f"![{alternative}]({self.prefix}/{name})"
+        self._file(name).write_bytes(png(figure))
+        return f"![{alternative}]({IMAGES}/{name})"
 
     def csv(self, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-        if not rows:
-            return ""
-        self.images.mkdir(parents=True, exist_ok=True)
-        with (self.images / f"{name}.csv").open("w", newline="") as file:
+        with self._file(f"{name}.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
             writer.writeheader()
             writer.writerows(rows)
-        return f"[{name}.csv]({self.prefix}/{name}.csv)"
+        return f" All figures: [{name}.csv]({IMAGES}/{name}.csv)."
 
 
 def both(outcome: Outcome) -> str:
@@ -107,33 +102,34 @@ class Section:
     def cases(self, context: Context) -> list[Case]:
         return list(dict.fromkeys(case for row in self.grid(context).values() for case in row.values()))
 
+    @property
+    def not_made(self) -> str:
+        return f"## {self.title}\n\n{NOT_MADE}: `python -m benchmarks evaluation --only {self.name}`."
+
     def body(self, context: Context) -> str:
+        """Its Markdown, from the results that there are; it writes its images on the way."""
         runner = context.runner
         results = {
             row: {label: outcome for label, case in by_label.items() if (outcome := runner.outcome(case)) is not None}
             for row, by_label in self.grid(context).items()
         }
         flat = {f"{label}, {row}": outcome for row, cells in results.items() for label, outcome in cells.items()}
-        link = context.csv(
-            self.name,
-            [
-                {"run": name} | {k: v for k, v in o.summary.items() if not isinstance(v, dict)}
-                for name, o in flat.items()
-            ],
-        )
-        cases = self.cases(context)
-        failed = [f"**Failed**: {case}: {why}" for case in cases if (why := runner.why(case)) is not None]
-        left_out = [str(case) for case in cases if runner.outcome(case) is None and runner.why(case) is None]
+        figures = [
+            {"run": name} | {key: value for key, value in one.summary.items() if not isinstance(value, dict)}
+            for name, one in flat.items()
+        ]
+        missing = {str(case): runner.why(case) for case in self.cases(context) if runner.outcome(case) is None}
+        left_out = "; ".join(case for case, why in missing.items() if why is None)
         table_rows = _turned(results) if self.turned else results
         return joined(
             f"## {self.title}",
-            self.text + (f" All figures: {link}." if link else ""),
-            *failed,
-            f"**Not run**: {'; '.join(left_out)}." if left_out else "",
+            self.text + (context.csv(self.name, figures) if figures else ""),
+            *(f"**Failed**: {case}: {why}" for case, why in missing.items() if why is not None),
+            f"**Not run**: {left_out}." if left_out else "",
             compared(self.corner, table_rows, self.cell) if results and self.cell else "",
             *self.more(context, results),
             _cut_short(flat),
-            _claimed(self.claims(context, results)),
+            claimed(self.claims(context, results)),
             f"Code of {code_date()}.",
         )
 
@@ -155,7 +151,7 @@ def compared(corner: str, results: Results, shown: Callable[[Outcome], str] = bo
     return table((corner, *columns), rows)
 
 
-def _claimed(claims: Iterable[Claim]) -> str:
+def claimed(claims: Iterable[Claim]) -> str:
     rows = list(claims)
     return table(("claim", "found", "verdict"), rows) if rows else ""
 

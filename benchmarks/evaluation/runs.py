@@ -71,30 +71,19 @@ class Outcome:
         summary: as in summary.json; counts of several runs are added up, other figures are means.
         seconds: of all runs.
         spread: by figure, half of its range over the seeds; empty for one run.
+        violations: 0 to 1; accuracy: percent, over queries in time, 0 where none was.
+        drop: the largest drop of accuracy over 10 s, in points.
+        throughput: queries/s answered in time, over the whole run.
     """
 
     summary: Mapping[str, Any]
     seconds: list[Second]
     spread: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def violations(self) -> float:
-        """0 to 1."""
-        return self.summary["violation_ratio"]
-
-    @property
-    def accuracy(self) -> float:
-        """Percent, over queries in time; 0 where none was."""
-        return self.summary["effective_accuracy"] or 0.0
-
-    @property
-    def drop(self) -> float:
-        """The largest drop of accuracy over 10 s, in points."""
-        return self.summary["max_accuracy_drop_10s"] or 0.0
-
-    @property
-    def throughput(self) -> float:
-        return self.summary["in_time"] / max(self.summary["duration_s"], 1e-9)
+    violations = property(lambda self: self.summary["violation_ratio"])
+    accuracy = property(lambda self: self.summary["effective_accuracy"] or 0.0)
+    drop = property(lambda self: self.summary["max_accuracy_drop_10s"] or 0.0)
+    throughput = property(lambda self: self.summary["in_time"] / max(self.summary["duration_s"], 1e-9))
 
 
 def pooled(outcomes: Sequence[Outcome]) -> Outcome:

@@ -27,7 +27,7 @@ import uvloop
 from appliance.load.peers import End, HttpPeer, Peer
 from appliance.load.records import BROKEN, LOST, UNSENT
 from appliance.load.requests import v2_request
-from benchmarks.load.grpc_peer import GrpcPeer, v2_grpc_request
+from benchmarks.grpc_peer import GrpcPeer, v2_grpc_request
 from tools.child import ROOT
 
 from .history import Ended, Event, Sent, line

@@ -68,9 +68,9 @@ class Mosec:
         except OSError:
             return False
 
-    def load(self, file: Path, options: dict[str, Any], connections: int, idle: int, _protocol: str) -> Load:
+    def load(self, options: dict[str, Any], connections: int, idle: int, _protocol: str) -> Load:
         sent, answers = self._made
-        return Load(self._port, sent, {"": answers}, file=str(file), connections=connections, idle=idle, **options)
+        return Load(self._port, sent, {"": answers}, connections=connections, idle=idle, **options)
 
     def cpu_s(self) -> dict[str, float]:
         family = [self._process.pid, *(child.pid for child in psutil.Process(self._process.pid).children(True))]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -100,20 +99,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     print(heading("Clients beside an attacker", __doc__), flush=True)
     found: dict[str, list[Pair]] = {name: [] for name in given.attacks}
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="nereus-a-") as home,
-            started([Contender("this", ROOT, {})], Path(home)) as (appliance,),
-            Generator() as generator,
-        ):
-            bench = Bench(appliance, Path(home), generator, given.rate, given.seconds)
-            bench.honest()
-            for _ in range(given.rounds):
-                for name in given.attacks:
-                    found[name].append(bench.pair(name))
-    except (LoadError, RuntimeError, OSError, ValueError) as error:
-        print(f"attack: {error}", file=sys.stderr)
-        return 1
+    with started([Contender("this", ROOT, {})]) as ((appliance,), folder), Generator() as generator:
+        bench = Bench(appliance, folder, generator, given.rate, given.seconds)
+        bench.honest()
+        for _ in range(given.rounds):
+            for name in given.attacks:
+                found[name].append(bench.pair(name))
     rows = [row(name, pairs) for name, pairs in found.items()]
     print(markdown(rows), flush=True)
     return int(any(one["untold"] for one in rows))

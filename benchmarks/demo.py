@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
 
 from appliance.demo import register
 from appliance.demo.capacity import measured
 from appliance.demo.manifest import applications
-from appliance.demo.rest import RestError
 from appliance.demo.traffic import replay
 
 from .figures import Row, heading, markdown
@@ -65,24 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     print(heading("The demo's load", __doc__), flush=True)
     rows: list[Row] = []
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="nereus-d-") as home,
-            started(contenders(given, NEREUS_CPU_DEVICES=DEVICES), Path(home)) as appliances,
-        ):
-            for appliance in appliances:
-                token = appliance.credentials["api_token"]
-                register.register(appliance.console, token, lambda _: None)
-                register.wait_ready(appliance.console, token, READY_S)
-                appliance.find_processes()
-            first = appliances[0]
-            capacities = measured(first.console, first.credentials["api_token"], applications())
-            for number in range(given.rounds):
-                for appliance in turns(appliances, number):
-                    rows.append(_row(appliance, number, given.seconds, capacities))
-                    print(markdown(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
-    except (RestError, RuntimeError, TimeoutError) as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
+    with started(contenders(given, NEREUS_CPU_DEVICES=DEVICES)) as (appliances, _):
+        for appliance in appliances:
+            token = appliance.credentials["api_token"]
+            register.register(appliance.console, token, lambda _: None)
+            register.wait_ready(appliance.console, token, READY_S)
+            appliance.find_processes()
+        first = appliances[0]
+        capacities = measured(first.console, first.credentials["api_token"], applications())
+        for number in range(given.rounds):
+            for appliance in turns(appliances, number):
+                rows.append(_row(appliance, number, given.seconds, capacities))
+                print(markdown(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     print(markdown(rows), markdown(medians(rows)), sep="\n\n")
     return 0

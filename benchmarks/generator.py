@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import time
 from collections.abc import Callable
@@ -17,8 +16,7 @@ from appliance.load.records import GRPC, HTTP, Records
 from appliance.load.sender import Load, Sender, arrivals
 
 from .grpc_peer import GrpcPeer
-
-STOP_S = 10.0
+from .spawned import Spawned
 
 
 class LoadError(RuntimeError):
@@ -49,39 +47,21 @@ class Generator:
     """The process; a context manager."""
 
     def __enter__(self) -> Generator:
-        # Not forked: it must not share this process's threads and connections.
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        self._process.start()
-        theirs.close()
+        self._process = Spawned(_serve)
         return self
 
     def __exit__(self, *_error) -> None:
-        self._pipe.close()
-        self._process.join(STOP_S)
-        self._process.kill()
+        self._process.close()
 
     def run(self, load: Load, slo_s: float, when_warm: Callable[[], None] = lambda: None) -> tuple[Records, Summary]:
         """Carry out a load; ``when_warm`` is called just before it begins.
 
         ``slo_s``: from when a query is due to its answer. Raises LoadError.
         """
-        self._pipe.send(load)
-        self._answer()
+        self._process.ask(load)
         when_warm()
-        self._pipe.send("go")
-        summary, rows = self._answer()
+        summary, rows = self._process.ask("go")
         return Records(rows, GRPC if load.grpc_key else HTTP, slo_s), summary
-
-    def _answer(self) -> tuple | None:
-        try:
-            answer = self._pipe.recv()
-        except EOFError:
-            raise LoadError("the load generator has ended") from None
-        if isinstance(answer, Exception):
-            raise LoadError(f"the load generator failed: {answer}")
-        return answer
 
 
 def _serve(pipe: Connection) -> None:
@@ -95,7 +75,7 @@ def _serve(pipe: Connection) -> None:
         try:
             pipe.send(uvloop.run(_carry_out(load, pipe)))
         except (OSError, RuntimeError) as error:
-            pipe.send(RuntimeError(str(error)))
+            pipe.send(LoadError(f"the load generator failed: {error}"))
 
 
 async def _carry_out(load: Load, pipe: Connection) -> tuple[Summary, np.ndarray]:

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -192,15 +193,15 @@ def requests(model: Model, make: Callable[[np.ndarray], bytes]) -> tuple[list[by
 
 
 @contextlib.contextmanager
-def started(contenders: Sequence[Contender], folder: Path) -> Iterator[list[Contending]]:
-    appliances = [Contending(one, folder / f"home{i}") for i, one in enumerate(contenders)]
-    try:
+def started(contenders: Sequence[Contender]) -> Iterator[tuple[list[Contending], Path]]:
+    """Running contenders, and a folder for what else there is."""
+    with tempfile.TemporaryDirectory(prefix="nereus-b-") as home, contextlib.ExitStack() as stack:
+        folder = Path(home)
+        appliances = [Contending(one, folder / f"home{i}") for i, one in enumerate(contenders)]
         for appliance in appliances:
+            stack.callback(appliance.stop)
             appliance.start()
-        yield appliances
-    finally:
-        for appliance in appliances:
-            appliance.stop()
+        yield appliances, folder
 
 
 def turns(servers: Sequence[Server], number: int) -> list[Server]:

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,17 +252,9 @@ def main(arguments: Sequence[str] | None = None, name: str = "pressure") -> int:
     print(heading("A soak" if soak else "Overload", __doc__), flush=True)
     status = 0
     for one in contenders(given):
-        try:
-            with (
-                tempfile.TemporaryDirectory(prefix="nereus-p-") as home,
-                started([one], Path(home)) as (appliance,),
-                Generator() as generator,
-            ):
-                pressed = Pressed(appliance, Path(home), given.kind, given.grpc, generator)
-                run, own = (long if soak else burst)(pressed, given)
-        except (LoadError, RuntimeError, OSError, httpx2.HTTPError) as error:
-            print(f"{name}: {error}", file=sys.stderr)
-            return 1
+        with started([one]) as ((appliance,), folder), Generator() as generator:
+            pressed = Pressed(appliance, folder, given.kind, given.grpc, generator)
+            run, own = (long if soak else burst)(pressed, given)
         verdicts = [*own, *run.verdicts()]
         print(f"## {one.name}: kind {given.kind}, V2 {'gRPC' if given.grpc else 'HTTP'}\n\n{page(run, verdicts)}\n")
         status |= not all(holds for holds, _ in (verdicts if soak else run.verdicts()))

@@ -13,10 +13,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
@@ -148,26 +147,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mosec-batch", type=int, default=16, help="of mosec, rows at most (default: 16)")
     given = parser.parse_args(arguments)
     print(heading("A query", __doc__), flush=True)
-    with tempfile.TemporaryDirectory(prefix="nereus-q-") as home:
-        folder = Path(home)
+    options = {"closed_s": given.seconds, "warm_up": WARM_UP, "patience_s": 30.0}
+    loads = list(itertools.product(given.connections, given.idle, given.protocols))
+    compared = contenders(given)
+    with started(_with_tls(compared) if given.tls else compared) as (appliances, folder), ExitStack() as stack:
         model = tiny(folder)
-        variants = [Variant("only", model, 90.0)]
-        options = {"closed_s": given.seconds, "warm_up": WARM_UP, "patience_s": 30.0}
-        loads = list(itertools.product(given.connections, given.idle, given.protocols))
-        mosec = None
-        try:
-            with started(_with_tls(contenders(given)) if given.tls else contenders(given), folder) as appliances:
-                servers = [_server(one, variants, options) for one in appliances]
-                if given.mosec:
-                    mosec = Mosec(given.mosec, folder, model, given.mosec_batch)
-                    servers.append(Server(mosec.name, PROTOCOLS[:1], partial(mosec.load, options), mosec.cpu_s))
-                found = measure(servers, loads, given.rounds)
-        except (LoadError, RuntimeError, OSError) as error:
-            print(f"query: {error}", file=sys.stderr)
-            return 1
-        finally:
-            if mosec is not None:
-                mosec.stop()
+        servers = [_server(one, [Variant("only", model, 90.0)], options) for one in appliances]
+        if given.mosec:
+            mosec = stack.enter_context(Mosec(given.mosec, folder, model, given.mosec_batch))
+            servers.append(Server(mosec.name, PROTOCOLS[:1], partial(mosec.load, options), mosec.cpu_s))
+        found = measure(servers, loads, given.rounds)
     print(markdown(costs(found)), end="\n\n")
     print(markdown(ratios(found, servers[0].name)))
     return 0

@@ -17,7 +17,6 @@ import bisect
 import contextlib
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -342,11 +341,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     print(heading("A year in an hour", __doc__), flush=True)
     with tempfile.TemporaryDirectory(prefix="nereus-y-") as folder:
-        try:
-            year = Year(Path(folder), given.days, given.seconds, given.within)
-            year.run()
-        except (RuntimeError, TimeoutError, OSError, RestError, httpx2.HTTPError) as error:
-            print(f"year: {error}", file=sys.stderr)
-            return 1
+        year = Year(Path(folder), given.days, given.seconds, given.within)
+        year.run()
     print(year.page())
     return 1 if year.wrong else 0

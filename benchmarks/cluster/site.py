@@ -35,7 +35,8 @@ from tools.child import ROOT, RunningAppliance
 from tools.waiting import eventually
 from workers.dispatch.latency import LatencyModel
 
-from .network import SUBNET, Network, Place, allowed
+from .network import Network, allowed
+from .router import SUBNET, Place
 from .share import Share
 from .simulated import Profiles, RunTimes, Served, chosen, run_times
 

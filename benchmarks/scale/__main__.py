@@ -94,13 +94,13 @@ class Run:
         Recorded are the seconds from the last join to the last change, and the plans since the one of version
         ``planned``. Returns when that was.
         """
-        state = self._members.ask("state")
+        state = self._members.state()
         began = last = state["last_join"]
         while time.monotonic() - last < QUIET_S or not 0 < state["oldest"] == state["version"]:
             if time.monotonic() - began > LONGEST_S:
                 raise TimeoutError(f"not settled within {LONGEST_S:g} s: {state}")
             time.sleep(0.25)
-            now = self._members.ask("state")
+            now = self._members.state()
             if any(now[name] != state[name] for name in ("received", "last_join", "version")):
                 last = time.monotonic()
             state = now
@@ -108,11 +108,11 @@ class Run:
         return began, max(last, began + 1.0)
 
     def _steady(self) -> None:
-        began, before = time.monotonic(), self._members.ask("state")
+        began, before = time.monotonic(), self._members.state()
         with redis.Redis(unix_socket_path=str(self._site.home / "run" / "redis.sock")) as client:
             commands = client.info("stats")["total_commands_processed"]
             time.sleep(self._options.seconds)
-            took, sent = time.monotonic() - began, self._members.ask("state")["sent"] - before["sent"]
+            took, sent = time.monotonic() - began, self._members.state()["sent"] - before["sent"]
             commands = client.info("stats")["total_commands_processed"] - commands
         cores = self._cores(began, began + took)
         self.figures |= {
@@ -126,11 +126,11 @@ class Run:
         self._latency("steady", began, began + took)
 
     def _plan(self) -> None:
-        members, before = self._members, self._members.ask("state")["version"]
+        members, before = self._members, self._members.state()["version"]
         began = time.monotonic()
         ask_plan(self._rest)
         version = eventually(lambda: _newer(members, before), LONGEST_S, 0.05, "a plan")
-        hold = eventually(lambda: members.ask("hold", version), LONGEST_S, 0.05, "all members hold the plan")
+        hold = eventually(lambda: members.ask(("hold", version)), LONGEST_S, 0.05, "all members hold the plan")
         self._cost("plan", began, time.monotonic())
         self.figures |= {
             "plan: solve, s": self._rest.get("/plans/?limit=1").json()["results"][0]["solve_s"],
@@ -139,7 +139,7 @@ class Run:
         }
 
     def _reconnect(self) -> None:
-        planned, cut = self._members.ask("state")["version"], self._members.ask("cut")["at"]
+        planned, cut = self._members.state()["version"], self._members.ask(("cut",))
         time.sleep(0.5)
         self.figures["all links cut: all back, s"] = self._members.all_configured()["last_join"] - cut
         over = time.monotonic()
@@ -159,7 +159,7 @@ class Run:
 
 
 def _newer(members: Members, before: int) -> int | None:
-    version = members.ask("state")["version"]
+    version = members.state()["version"]
     return version if version > before else None
 
 

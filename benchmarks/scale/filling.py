@@ -3,18 +3,14 @@
     python -m benchmarks.scale.filling APPLICATIONS PART
 
 It makes applications with profiled variants, a join token, and the newest PART (0 to 1) of the rows of history that are
-kept: a day's rise and fall with noise, for all applications and devices that there are.
+kept, for all applications and devices that there are.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
-import random
 import sys
 import time
-from collections.abc import Iterator
 
 #: device types, and their speed beside the first one's
 TYPES = {"cpu-small": 1.0, "cpu-large": 2.0, "gpu-old": 6.0}
@@ -27,9 +23,6 @@ SIGNATURE = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
     "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
 }
-DAY = 86400
-#: seconds of a day whose rows are alike
-ALIKE = 900
 #: rows that one statement stores
 AT_ONCE = 200
 
@@ -61,56 +54,33 @@ def applications(count: int) -> None:
 
 def history(part: float) -> None:
     from registry.models import Application, Device
-    from scheduler.history.folding import TIERS
+    from scheduler.history.folding import APPLICATION, DEVICE, TIERS, Bucket
     from scheduler.history.models import HistoryName, HistoryRow
-
-    names = list(Application.objects.order_by("name").values_list("name", flat=True))
-    wanted = [("a", name) for name in names] + [("v", f"{name}/{one}") for name in names for one, *_ in VARIANTS]
-    wanted += [("d", ref) for ref in Device.objects.order_by("ref").values_list("ref", flat=True)]
-    HistoryName.objects.bulk_create((HistoryName(kind=k, name=n, used=0) for k, n in wanted), ignore_conflicts=True)
-    numbers = {(kind, name): pk for kind, name, pk in HistoryName.objects.values_list("kind", "name", "pk")}
-    for tier in reversed(TIERS):
-        rows = _rows(tier, round(tier.keep * part), int(time.time()), numbers)
-        while some := list(itertools.islice(rows, AT_ONCE)):
-            HistoryRow.objects.bulk_create(some, ignore_conflicts=True)
-
-
-def _rows(tier, count: int, now: int, numbers: dict[tuple[str, str], int]) -> Iterator:
-    from scheduler.history.models import HistoryRow
     from scheduler.history.packing import pack
 
-    last, packed = now - now % tier.resolution - tier.resolution, {}
-    for index in range(count, 0, -1):
-        start = last - index * tier.resolution
-        # Rows are compressed one by one, so days that are alike take as much as others.
-        alike = start % DAY // ALIKE
-        if alike not in packed:
-            packed[alike] = pack(_bucket(start, tier.resolution, numbers), lambda *key: numbers[key])
-        yield HistoryRow(resolution=tier.resolution, start=start, **packed[alike]._asdict())
-
-
-def _bucket(start: int, seconds: int, numbers: dict[tuple[str, str], int]):
-    from scheduler.history.folding import Bucket
-
-    bucket, noise = Bucket(seconds), random.Random(start)
-    day = 1.2 + math.sin(2 * math.pi * (start % DAY) / DAY)
-    for (kind, name), number in numbers.items():
-        if kind == "a":
-            arrived = round(seconds * (5 + number % 40) * day * noise.uniform(0.9, 1.1))
-            late, dropped = round(arrived * noise.uniform(0, 0.01)), round(arrived * noise.uniform(0, 0.004))
-            in_time, accuracy = arrived - late - dropped, noise.uniform(93, 99)
-            answered, p95 = in_time + late, round(1000 * noise.uniform(20, 60))
-            sums = [arrived, arrived, in_time, late, dropped, 0, round(in_time * accuracy * 9000)]
-            sums += [round(in_time * accuracy * 10_000), answered * p95 // 2, answered * p95, 2 * p95]
-            bucket.applications[name] = sums
-        elif kind == "v":
-            bucket.variants[name] = round(seconds * 5 * day * noise.uniform(0.8, 1))
-        else:
-            busy, watts = noise.uniform(0.2, 0.9), noise.uniform(60, 300)
-            load = [seconds, round(seconds * busy * 10_000), 0, round(seconds * noise.uniform(0, 5)), seconds << 32]
-            sensors = [seconds, round(seconds * (350 + busy * 300)), seconds, round(seconds * watts * 1000)]
-            bucket.devices[name] = [*load, *sensors]
-    return bucket
+    names = list(Application.objects.values_list("name", flat=True))
+    devices = list(Device.objects.values_list("ref", flat=True))
+    kinds = {"a": names, "v": [f"{name}/{one}" for name in names for one, *_ in VARIANTS], "d": devices}
+    wanted = (HistoryName(kind=kind, name=name, used=0) for kind, some in kinds.items() for name in some)
+    HistoryName.objects.bulk_create(wanted, ignore_conflicts=True)
+    numbers = {(kind, name): pk for kind, name, pk in HistoryName.objects.values_list("kind", "name", "pk")}
+    now = int(time.time())
+    for tier in TIERS:
+        each = 50 * tier.resolution
+        load = [each, each, each - 2, 1, 1, 0, 950_000 * each, 950_000 * each, 20_000 * each, 40_000 * each, 80_000]
+        busy = [tier.resolution, 5_000 * tier.resolution, *[0] * (len(DEVICE) - 2)]
+        assert len(load) == len(APPLICATION)
+        bucket = Bucket(
+            tier.resolution,
+            dict.fromkeys(kinds["a"], load),
+            dict.fromkeys(kinds["v"], each // len(VARIANTS)),
+            dict.fromkeys(devices, busy),
+        )
+        packed = pack(bucket, lambda *key: numbers[key])._asdict()
+        last = now - now % tier.resolution
+        ages = range(tier.resolution, round(tier.keep * part + 1) * tier.resolution, tier.resolution)
+        rows = (HistoryRow(resolution=tier.resolution, start=last - age, **packed) for age in ages)
+        HistoryRow.objects.bulk_create(rows, ignore_conflicts=True, batch_size=AT_ONCE)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,18 @@
-"""All nodes and a gateway in one process.
-
-    python -m benchmarks.scale.members URL NODES DEVICES
-
-It obeys lines on its standard input and answers each with a line of JSON: ``state`` (members with a configuration,
-their plans and messages so far), ``hold VERSION`` (seconds of this machine's steady clock at which the first and the
-last member held that plan or a later one, once all do), ``cut`` (all links at once, without a close; answers when).
-"""
+"""All nodes and a gateway, in one process, which obeys the methods of :class:`Cluster`."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import sys
 import tempfile
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import uvloop
 
 from benchmarks.scale.filling import TOKEN, TYPES
+from workers import log
 from workers.link import MemberLink, Membership
 from workers.protocol import control
 from workers.protocol.specs import (
@@ -168,6 +161,7 @@ class Cluster:
         self.members.append(Gateway(url, devices, folder))
 
     def state(self) -> dict:
+        """Members with a configuration, their plans, and messages so far."""
         members = self.members
         return {
             "members": len(members),
@@ -181,33 +175,40 @@ class Cluster:
         }
 
     def hold(self, version: int) -> dict:
+        """When the first and the last member held this plan or a later one; {}: not all do."""
         moments = [
             min((at for held, at in member.held.items() if held >= version), default=None) for member in self.members
         ]
         return {} if None in moments else {"first": min(moments), "last": max(moments)}
 
-    def cut(self) -> dict:
+    def cut(self) -> float:
+        """End all links at once, without a close; returns when."""
         for member in self.members:
             if member.link.up:
                 member.link._socket.transport.abort()
-        return {"at": time.monotonic()}
+        return time.monotonic()
 
 
-async def main(url: str, nodes: int, devices: int, folder: Path) -> None:
-    # Standard output is for answers alone.
-    answers, sys.stdout = sys.stdout, sys.stderr
+async def _play(pipe: Connection, url: str, nodes: int, devices: int, folder: Path) -> None:
     cluster = Cluster(url, nodes, devices, folder)
     running = [asyncio.create_task(member.run()) for member in cluster.members]
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    commands = {"state": cluster.state, "hold": lambda version: cluster.hold(int(version)), "cut": cluster.cut}
-    async for line in reader:
-        name, *words = line.decode().split()
-        print(json.dumps(commands[name](*words)), file=answers, flush=True)
+    over = asyncio.get_running_loop().create_future()
+
+    def answer() -> None:
+        try:
+            name, *given = pipe.recv()
+        except EOFError:
+            over.set_result(None)
+            return
+        pipe.send(getattr(cluster, name)(*given))
+
+    asyncio.get_running_loop().add_reader(pipe.fileno(), answer)
+    await over
     for task in running:
         task.cancel()
 
 
-if __name__ == "__main__":
+def play(pipe: Connection, url: str, nodes: int, devices: int) -> None:
+    log.configure("scale", "critical")
     with tempfile.TemporaryDirectory(prefix="scale-members-") as keys:
-        uvloop.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(keys)))
+        uvloop.run(_play(pipe, url, nodes, devices, Path(keys)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -11,8 +10,11 @@ from pathlib import Path
 import httpx2
 
 from benchmarks.harness import Appliance
+from benchmarks.spawned import Spawned
 from tools.child import ROOT
 from tools.waiting import eventually
+
+from .members import play
 
 #: seconds for anything that members must get to
 LONGEST_S = 600.0
@@ -20,38 +22,26 @@ LONGEST_S = 600.0
 PLANS = 2
 
 
-class Members:
-    def __init__(self, console: str, nodes: int, devices: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.scale.members", console, str(nodes), str(devices)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self.pid = self._process.pid
+class Members(Spawned):
+    """The process that plays all nodes and a gateway (:mod:`.members`)."""
 
-    def ask(self, *command: object) -> dict:
-        self._process.stdin.write(" ".join(map(str, command)) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+    def __init__(self, console: str, nodes: int, devices: int) -> None:
+        super().__init__(play, console, nodes, devices)
+
+    def state(self) -> dict:
+        return self.ask(("state",))
 
     def all_configured(self) -> dict:
         """Wait for it; the members' state."""
 
         def configured() -> dict | None:
-            state = self.ask("state")
+            state = self.state()
             return state if state["configured"] == state["members"] else None
 
         try:
             return eventually(configured, LONGEST_S, 0.1, "all members joined")
         except TimeoutError as error:
-            raise TimeoutError(f"{error}; {self.ask('state')}") from None
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+            raise TimeoutError(f"{error}; {self.state()}") from None
 
 
 class Site(Appliance):
@@ -96,9 +86,9 @@ class Site(Appliance):
         self.write(0, history)
         with self.rest() as rest:
             for _ in range(PLANS):
-                before = self.members.ask("state")["version"]
+                before = self.members.state()["version"]
                 ask_plan(rest)
-                eventually(lambda before=before: self.members.ask("state")["oldest"] > before, LONGEST_S, why="a plan")
+                eventually(lambda before=before: self.members.state()["oldest"] > before, LONGEST_S, why="a plan")
                 # Members report what they hold each second.
                 time.sleep(1.0)
 

@@ -15,7 +15,7 @@ from scheduler.simulation import ScenarioError
 
 from . import infaas, infadapter, nereus, proteus, ramsis
 from .page import Context, Section, compose, index, joined, read_sections
-from .runs import ROOT, Runner, SourceChanged
+from .runs import ROOT, Runner
 from .worlds import SEEDS
 
 PAGE = ROOT / "docs" / "evaluation.md"
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Interrupted; finished runs are kept, the same command goes on.", file=sys.stderr)
         return 130
-    except (ScenarioError, SourceChanged, OSError) as error:
+    except (ScenarioError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     old = read_sections(page.read_text()) if page.exists() else {}

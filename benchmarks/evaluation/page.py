@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.figures import table
 from scheduler.simulation.plots import png
 
 from .runs import FOLDERS, ROOT, Case, Outcome, Runner
@@ -171,13 +172,6 @@ def code_date() -> str:
 
 def joined(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table; the first column to the left, the others to the right."""
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
-    lines += ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
 
 
 def percent(ratio: float | None, digits: int = 3) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from benchmarks.figures import Row, markdown
+from benchmarks.figures import Row, markdown, table
 from benchmarks.problems import problem
 from scheduler.allocation import nereus
 from scheduler.simulation import plots
@@ -15,7 +15,7 @@ from scheduler.simulation.fluid import WINDOW_S, fluid_reference
 from scheduler.simulation.seconds import Second
 from scheduler.stacks.proteus import strategy as proteus
 
-from .page import Claim, Context, Grid, Results, Section, both, claim, claimed, number, percent, table
+from .page import Claim, Context, Grid, Results, Section, both, claim, claimed, number, percent
 from .runs import Case, Outcome
 from .worlds import REALISTIC, TRACES, World, faster, fastest_ms, poisson_like, published, realistic, slo_multiple
 

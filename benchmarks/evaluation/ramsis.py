@@ -14,13 +14,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.figures import table
 from scheduler.control.demand import estimate
 from scheduler.stacks.ramsis import load_policies
 from scheduler.stacks.ramsis.arrivals import round_robin
 from scheduler.stacks.ramsis.expectation import Expected
 from scheduler.stacks.ramsis.worker import LENGTHS, QUEUE, WorkerVariant, worker
 
-from .page import Claim, Context, Grid, Results, Section, claim, number, percent, table
+from .page import Claim, Context, Grid, Results, Section, claim, number, percent
 from .proteus import of
 from .runs import Case
 from .worlds import World

@@ -183,19 +183,25 @@ class Site:
         return {"gateway": health["plan"]["adopted"] or 0, **devices}
 
     def counters(self) -> list[Counted]:
-        return counted(httpx2.get(self.box.http + "/metrics", timeout=5).text)
+        """Queries that ended, by process."""
+        return counted(httpx2.get(f"{self.metrics}/metrics", timeout=5).text)
+
+    @property
+    def metrics(self) -> str:
+        return self.box.http
 
 
 class TwoGateways(Site):
     environment = {"NEREUS_GATEWAYS": "2"}
 
     def versions(self) -> dict[str, int]:
-        text = httpx2.get(self.box.node_http + "/metrics", timeout=5).text
+        text = httpx2.get(f"{self.metrics}/metrics", timeout=5).text
         found = re.findall(r'^nereus_gateway_plan_version\{.*?gateway="([^"]+)".*?\} (\S+)$', text, re.MULTILINE)
         return {name.removeprefix("box-"): int(float(value)) for name, value in found}
 
-    def counters(self) -> list[Counted]:
-        return counted(httpx2.get(self.box.node_http + "/metrics", timeout=5).text)
+    @property
+    def metrics(self) -> str:
+        return self.box.node_http
 
 
 class SmallSite(Site):

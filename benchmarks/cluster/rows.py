@@ -91,20 +91,15 @@ def _devices_of(node: Box, devices: set[str]) -> set[str]:
 
 @contextmanager
 def measured(site: ClusterSite) -> Iterator[None]:
-    began, before = time.monotonic(), site.run_times()
+    began, before_s = time.monotonic(), site.run_s()
     yield
-    site.span = began, time.monotonic()
-    none = simulated.RunTimes(0.0, 0.0)
-    site.ran = {
-        name: simulated.RunTimes(*(a - b for a, b in zip(times, before.get(name, none), strict=True)))
-        for name, times in site.run_times().items()
-    }
+    site.span, site.ran_s = (began, time.monotonic()), site.run_s() - before_s
 
 
 def compared(site: ClusterSite, queries: Sequence[Query]) -> Verdict:
     began, over = site.span
     meanwhile = [one for one in queries if began <= one.sent.at < over]
-    return simulated.compare(meanwhile, site.wanted, site.served, site.ran, PERIOD_S)
+    return simulated.compare(meanwhile, site.wanted, site.served, site.ran_s, PERIOD_S)
 
 
 # --- probes -----------------------------------------------------------------------------------------------------------

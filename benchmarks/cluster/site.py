@@ -38,7 +38,7 @@ from workers.dispatch.latency import LatencyModel
 from .network import Network, allowed
 from .router import SUBNET, Place
 from .share import Share
-from .simulated import Profiles, RunTimes, Served, chosen, run_times
+from .simulated import Profiles, Served, chosen, run_s
 
 CONSOLE_PORT, HTTP_PORT, NODE_PORT = 8080, 8000, 8090
 #: seconds between two plans
@@ -260,9 +260,9 @@ class ClusterSite(Site):
         first, second = self.gateway_boxes
         return (first, second) if first.health()["core"]["name"].startswith(first.name) else (second, first)
 
-    def run_times(self) -> dict[str, RunTimes]:
+    def run_s(self) -> float:
         urls = [f"http://{node.address}:{NODE_PORT}/metrics" for node in self.node_boxes]
-        return run_times(httpx2.get(url, timeout=20, trust_env=False).raise_for_status().text for url in urls)
+        return run_s(httpx2.get(url, timeout=20, trust_env=False).raise_for_status().text for url in urls)
 
     def work(self, file: Path, seed: int) -> Work:
         self._seen = [[] for _ in self.gateways]

@@ -89,16 +89,14 @@ def _planned_as(load: float) -> float:
 
 def _converted(data: Path, into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
-    if (data / "image_profile.csv").exists():
-        with (data / "image_profile.csv").open(newline="") as file:
-            rows = [
-                f"{APPLICATION},{row['model']},{row['accuracy']},{KIND},{row['batch']},{row[COLUMN]}\n"
-                for row in csv.DictReader(file)
-            ]
-        head = f"application,variant,accuracy_normalized,device_type,batch,{COLUMN}\n"
-        (into / "profiles.csv").write_text(head + "".join(rows))
-    if (data / "twitter_qps.csv").exists():
-        (into / "trace.csv").write_text("arrival_ms,application\n" + "".join(_arrivals(data / "twitter_qps.csv")))
+    with (data / "image_profile.csv").open(newline="") as file:
+        rows = [
+            f"{APPLICATION},{row['model']},{row['accuracy']},{KIND},{row['batch']},{row[COLUMN]}\n"
+            for row in csv.DictReader(file)
+        ]
+    head = f"application,variant,accuracy_normalized,device_type,batch,{COLUMN}\n"
+    (into / "profiles.csv").write_text(head + "".join(rows))
+    (into / "trace.csv").write_text("arrival_ms,application\n" + "".join(_arrivals(data / "twitter_qps.csv")))
 
 
 def _arrivals(path: Path) -> list[str]:

@@ -218,7 +218,7 @@ class ClusterSite(Site):
     def _profiles(self) -> dict[str, Profiles]:
         found: dict[str, dict[tuple[str, str], LatencyModel]] = {}
         for one in self.wanted:
-            for profile in self.answers(f"/applications/{one.name}/profiles/"):
+            for profile in self.answers(f"/profiles/?application={one.name}"):
                 points = [(point["batch"], point["p50_ms"] / 1000) for point in profile["latencies"]]
                 found.setdefault(profile["device_type"], {})[one.name, profile["variant"]] = LatencyModel(points)
         return found

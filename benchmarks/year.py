@@ -62,8 +62,8 @@ LIMITS = {
     "store": Limit(0.25, 2.0, "MiB"),
     "logs": Limit(0.0, 64.0, "MiB"),
 }
-#: rows of the table of sizes
-ROWS = 13
+#: rows of the table of sizes, and its columns; Redis is no part of this appliance
+ROWS, HOLDERS = 13, (*LIMITS, *(role for role in ROLES if role != "redis"))
 
 
 class FakedClock:
@@ -274,10 +274,10 @@ class Year:
     # --- sizes ---
 
     def _sizes(self) -> dict[str, float]:
-        found, home = dict.fromkeys(ROLES, 0.0), self._box.home
+        found, home = dict.fromkeys(HOLDERS, 0.0), self._box.home
         for process in self._box.processes():
             with contextlib.suppress(psutil.Error):
-                if role := role_of(process):
+                if (role := role_of(process)) in found:
                     found[role] += process.memory_info().rss / MIB
         places = {"database": home.glob("nereus.sqlite3*")}
         places |= {"store": (home / "models").rglob("*"), "logs": (home / "logs").rglob("*")}
@@ -293,7 +293,7 @@ class Year:
         days = np.array([day for day, _ in some], float)
         return [
             growth(name, LIMITS.get(name, MEMORY), days, np.array([sizes.get(name, 0.0) for _, sizes in some]), 12)
-            for name in (*LIMITS, *ROLES)
+            for name in HOLDERS
         ]
 
     def _look(self) -> None:
@@ -320,7 +320,7 @@ class Year:
             f"{self.days} days of {self.seconds:g} s; {self.sent} queries, {self.failed} failed; slowest "
             f"{self.slowest_s:.2f} s. {self.plans} plans. Longest until at every member: {waits}. Certificates at "
             f"days' ends: {certificates}. MiB:",
-            markdown([{"day": day} | {name: sizes.get(name) for name in (*LIMITS, *ROLES)} for day, sizes in sampled]),
+            markdown([{"day": day} | {name: sizes.get(name) for name in HOLDERS} for day, sizes in sampled]),
             f"From day {self.flat_from} on:",
             markdown([one.row for one in self.growths()]),
             "**does not hold**:\n\n" + "\n".join(f"- {line}" for line in self.wrong) if self.wrong else "holds",

@@ -22,6 +22,7 @@ from workers.protocol.specs import (
     DeviceState,
     DeviceStats,
     Reach,
+    VariantSpec,
     VariantStats,
 )
 from workers.transport.identity import MemberIdentity
@@ -101,33 +102,35 @@ class Node(Member):
 
     def __init__(self, url: str, number: int, devices: int, folder: Path) -> None:
         super().__init__(url, f"node-{number:03}", folder)
-        self._type, self._count = list(TYPES)[number % len(TYPES)], devices
+        self._type = list(TYPES)[number % len(TYPES)]
+        self._refs = [f"{self.name}/cpu{index}" for index in range(devices)]
 
     def join(self) -> control.Join:
-        refs = [(f"{self.name}/cpu{i}", i) for i in range(self._count)]
         infos = tuple(
             DeviceInfo(ref, "cpu", self._type, "cores", (i,), None, 2**34, f"unix:/{ref}", f"{self.name}:{7000 + i}")
-            for ref, i in refs
+            for i, ref in enumerate(self._refs)
         )
         return control.JoinNode(name=self.name, machine=f"box of {self.name}", devices=infos)
 
     def adopt(self) -> None:
         asyncio.get_running_loop().call_later(LOAD_S, lambda: self.send(self._states()))
 
+    def _held(self) -> dict[str, list[VariantSpec]]:
+        """Its variants by device."""
+        planned = {one.device: [held.variant for held in one.residents] for one in self.devices}
+        return {ref: planned.get(ref, []) for ref in self._refs}
+
     def _states(self) -> control.DeviceStates:
-        states = [
-            DeviceState(one.device, "up", self.version, tuple(sorted(held.variant.id for held in one.residents)))
-            for one in self.devices
-        ]
+        held = self._held().items()
+        states = [DeviceState(ref, "up", self.version, tuple(sorted(one.id for one in some))) for ref, some in held]
         return control.DeviceStates(devices=tuple(states))
 
     def second(self) -> control.NodeStats:
         devices = []
-        for one in self.devices:
-            held = [held.variant for held in one.residents]
-            variants = tuple(VariantStats(variant.id, variant.application, 20, 10, 0.4, 1.0) for variant in held)
+        for ref, held in self._held().items():
+            variants = tuple(VariantStats(one.id, one.application, 20, 10, 0.4, 1.0) for one in held)
             busy, queued = random.uniform(0.2, 0.9), random.randrange(5)
-            devices.append(DeviceStats(one.device, busy, 0.0, queued, 2**30, self.version, variants))
+            devices.append(DeviceStats(ref, busy, 0.0, queued, 2**30, self.version, variants))
         return control.NodeStats(jobs=(), devices=tuple(devices), **self.holds)
 
 

@@ -21,7 +21,6 @@ from scheduler.allocation import nereus
 from scheduler.simulation import simulate
 from scheduler.simulation.ablations import PARTS, without
 from scheduler.simulation.scenario import Scenario, parse
-from workers.dispatch.stack import LATE_BINDING
 
 from .evaluation.ramsis import APPLICATION, COLUMN, KIND, SLO_MS, WORKERS
 from .evaluation.ramsis import worlds as ramsis_worlds
@@ -130,8 +129,7 @@ def scenario(name: str, seed: int) -> Scenario:
 
 
 def _simulated(name: str, seed: int, part: str | None) -> Figures:
-    routing = LATE_BINDING if part is None else f"{LATE_BINDING}-wo-{part}"
-    summary = simulate(scenario(name, seed), "nereus", routing=routing).summary
+    summary = simulate(scenario(name, seed), "nereus", part=part).summary
     return Figures(
         100 * summary["violation_ratio"],
         summary["effective_accuracy"] or 0.0,

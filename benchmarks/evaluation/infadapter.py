@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, pvariance
 
-from scheduler.allocation import strategies
 from scheduler.allocation.problem import (
     ApplicationDemand,
     CandidateVariant,
@@ -26,7 +25,8 @@ from scheduler.allocation.problem import (
     LatencyProfile,
     Problem,
 )
-from scheduler.simulation.learned import LEARNED, MINUTE, TREND
+from scheduler.simulation.largest_second import MINUTE, TREND
+from scheduler.stacks import strategies
 from scheduler.stacks.infadapter.capacity_line import CapacityLine, fitted
 
 from .page import Claim, Context, Grid, Results, Section, claim, number, percent
@@ -40,8 +40,6 @@ PERIOD_S = 30
 #: weights of a core; the second one is that of the paper's experiments
 BETAS = (0.0125, 0.05, 0.2)
 BETA = 0.05
-#: forecasters that learn; the second one forecasts what the paper's LSTM does
-LEARNING = (LEARNED, MINUTE)
 #: wall seconds that a solve may take, so that few searches are ended by it on a busy machine
 SOLVE_S = 120
 #: seconds of a trace, and days of the trace before those that are used (the paper's forecaster was trained on them)
@@ -122,7 +120,7 @@ def worlds(data: Path, into: Path) -> dict[tuple[str, float | None, str], World]
         control = {"period_s": PERIOD_S, "initial_qps": rates[trace], "solve_s": SOLVE_S}
         # New instances are made beside the old ones, as in the paper's cluster, which has more cores than the budget.
         twice = {"devices": {KIND: 2 * BUDGET}, "max_resident": {KIND: 1}, "make_before_break": True}
-        for beta, forecaster in (*((beta, TREND) for beta in BETAS), *((BETA, name) for name in LEARNING)):
+        for beta, forecaster in (*((beta, TREND) for beta in BETAS), (BETA, MINUTE)):
             values = {**base, **twice, "name": f"InfAdapter, {trace}, beta {beta:g}, {forecaster}"}
             values |= {"costs": {"core": beta, "budget": BUDGET}, "control": {**control, "forecaster": forecaster}}
             made[trace, beta, forecaster] = World(json.dumps(values), into)
@@ -185,7 +183,7 @@ def _grid(context: Context) -> Grid:
     return {
         trace: {
             **{_label(one, beta): Case(made[trace, beta, TREND], one) for one in (OURS, SINGLE) for beta in BETAS},
-            **{f"{_label(OURS, BETA)}, {name}": Case(made[trace, BETA, name], OURS) for name in LEARNING},
+            f"{_label(OURS, BETA)}, {MINUTE}": Case(made[trace, BETA, MINUTE], OURS),
             **{stack: Case(made[trace, BETA, TREND], stack) for stack in VERTICAL},
             DEFAULT: Case(made[trace, None, TREND], DEFAULT),
         }
@@ -282,9 +280,8 @@ SECTIONS = (
         "regression says, whatever the instance's size; instances of one variant are one-core devices that take their "
         "queries in turn. What cannot be in time is refused, not answered late. `vpa+-fast`, `vpa+-middle` and `vpa+` "
         "have ResNet18, 50 and 152; `nereus` uses all 20 cores. Demand is forecast as live (`trend`); where a row "
-        "names `minute` by the largest second of the next minute, as the paper's LSTM does, and where it names "
-        "`learned` by the mean of the next 30 s: both by regressions that were fitted to days 1 to 14 of the trace "
-        "and go on learning.",
+        "names `minute` by the largest second of the next minute, as the paper's LSTM does, by a regression that was "
+        "fitted to days 1 to 14 of the trace.",
         _grid, _claims, corner="stack", cell=_cell, turned=True,
     ),
 )  # fmt: skip

@@ -206,7 +206,7 @@ def _batching(context: Context) -> Grid:
         GAMMA: published(context.data, "zipf_gamma"),
     }
     policies = ("clipper", "nexus", PROTEUS)
-    return {kind: {one: Case(world, PROTEUS, one, "shares") for one in policies} for kind, world in worlds.items()}
+    return {kind: {one: Case(world, PROTEUS, one) for one in policies} for kind, world in worlds.items()}
 
 
 def _batching_claims(_context: Context, results: Results) -> Iterator[Claim]:

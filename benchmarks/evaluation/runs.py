@@ -44,19 +44,18 @@ class Case:
     world: World
     strategy: str
     batching: str | None = None
-    routing: str | None = None
 
     def seeds(self) -> list[Case]:
         return [replace(self, world=world) for world in self.world.seeds()]
 
     def key(self, source: str) -> str:
-        stack = stacks.choose(self.strategy, self.batching, self.routing)
+        stack = stacks.choose(self.strategy, self.batching)
         parts = [self.world.digest(), stack.strategy, stack.batching, stack.routing, source]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def __str__(self) -> str:
         name = json.loads(self.world.values).get("name", "")
-        return f"{name}: " + ":".join(filter(None, (self.strategy, self.batching, self.routing)))
+        return f"{name}: " + ":".join(filter(None, (self.strategy, self.batching)))
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ class Runner:
 def _make(case: Case, path: Path, source: str) -> str | None:
     """Run a case in a process of its own, and keep its result; why there is none, or None."""
     try:
-        results = simulate(case.world.scenario(), case.strategy, case.batching, case.routing)
+        results = simulate(case.world.scenario(), case.strategy, case.batching)
     except (ScenarioError, SimulationError) as error:
         return str(error)
     except Exception as error:

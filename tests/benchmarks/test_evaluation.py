@@ -68,12 +68,12 @@ def test_missing_data_are_named(tmp_path, capsys):
 
 
 def test_a_run_is_made_once_and_found_again_as_it_was(tmp_path):
-    case = Case(published(folder(tmp_path / "data"), TRACE), "proteus", "nexus", "shares")
+    case = Case(published(folder(tmp_path / "data"), TRACE), "proteus", "nexus")
     first, again = Runner(tmp_path / "kept", 1), Runner(tmp_path / "kept", 1)
     first.run([case, case])
     again.run([case])
     assert (first.made, again.made) == (1, 0)
-    results, found = simulate(case.world.scenario(), "proteus", "nexus", "shares"), again.outcome(case)
+    results, found = simulate(case.world.scenario(), "proteus", "nexus"), again.outcome(case)
     assert found.seconds == results.per_second
     assert all(found.summary[key] == results.summary[key] for key in ("queries", "violation_ratio", "p99_latency_ms"))
     # Nothing that is kept gets into the repository, and half a file counts as none.
@@ -100,13 +100,12 @@ def test_a_key_changes_with_all_that_a_result_depends_on_and_with_nothing_else(t
     text = (changed / "profiles.csv").read_text()
     (changed / "profiles.csv").write_text(text.replace("faces,tiny,80,", "faces,tiny,81,"))
     case = Case(published(data, TRACE), "proteus")
-    assert case.key("s") == Case(published(moved, TRACE), "proteus", "proteus", "shares").key("s")
+    assert case.key("s") == Case(published(moved, TRACE), "proteus", "proteus").key("s")
     different = [
         case.key("other source"),
         Case(published(data, "zipf_exponential"), "proteus").key("s"),
         Case(published(data, TRACE, seed=2), "proteus").key("s"),
         Case(published(data, TRACE), "proteus", "nexus").key("s"),
-        Case(published(data, TRACE), "proteus", None, "uniform").key("s"),
         Case(published(changed, TRACE), "proteus").key("s"),
     ]
     assert len({case.key("s"), *different}) == len(different) + 1

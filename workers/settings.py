@@ -322,10 +322,6 @@ class Settings:
         """The admin socket of gateway ``number`` (from 1), for that process alone."""
         return self.socket_folder / f"gateway-{number}.sock"
 
-    def gateway_totals(self, number: int) -> Path:
-        """The totals of gateway ``number`` (from 1), while the appliance runs."""
-        return self.socket_folder / f"gateway-{number}.totals"
-
     def link_status(self, kind: str) -> Path:
         """The state of a ``node``'s or ``gateway``'s link, for the supervisor."""
         return self.socket_folder / f"{kind}.link"

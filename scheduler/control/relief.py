@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.capacity import dedicated_capacity, profile_on
-from scheduler.allocation.problem import Allocation, Problem
+from scheduler.allocation.problem import Allocation, DeviceResources, Problem
 
 #: factor by which a standby variant must be faster than the planned ones
 FASTER = 1.2
@@ -15,31 +15,56 @@ FASTER = 1.2
 MEMORY_SHARE = 0.5
 
 
-def standby_variants(problem: Problem, allocation: Allocation) -> dict[str, list[str]]:
+def standby_variants(
+    problem: Problem, allocation: Allocation, requested: Collection[int] = (), late: bool = True
+) -> dict[str, list[str]]:
     """Return variant ids by device, in the order of loading, as far as memory allows.
 
-    They are the residents that the strategy chose beyond those it placed, without blocking ones. Where it chooses none,
-    :func:`relief` does.
+    They are the residents that the strategy chose beyond those it placed, without blocking ones; where it chooses none
+    and queries are bound late, those of :func:`relief`. Requested variants that no device would have loaded come last,
+    on a device that has them loaded already, else on one with few variants.
+
+    Args:
+        requested: variants that queries request.
     """
-    blocked = blocking(problem, allocation)
-    wanted: dict[str, Sequence[str]] = allocation.residents or relief(problem, allocation)
-    devices = {device.id: device for device in problem.devices}
-    memory = {v.id: {kind: p.memory_bytes for kind, p in v.profiles.items()} for v in problem.variants}
-    placed: dict[str, set[str]] = {}
+    blocked, profiles = blocking(problem, allocation), {v.id: v.profiles for v in problem.variants}
+    wanted = allocation.residents or (relief(problem, allocation) if late else {})
+    here: dict[str, set[str]] = {device.id: set() for device in problem.devices}
     for placement in allocation.placements:
-        placed.setdefault(placement.device, set()).add(placement.variant)
+        here[placement.device].add(placement.variant)
+    used = {d.id: sum(profiles[variant][d.type].memory_bytes for variant in here[d.id]) for d in problem.devices}
     chosen: dict[str, list[str]] = {}
-    for ref, variants in wanted.items():
-        device, here = devices[ref], placed.get(ref, set())
-        used = sum(memory[variant][device.type] for variant in here)
-        for variant in dict.fromkeys(variants):
-            needs = memory[variant].get(device.type)
-            if variant in here or needs is None or variant in blocked[ref]:
-                continue
+
+    def fits(device: DeviceResources, variant: str) -> bool:
+        loaded = here[device.id]
+        if variant in loaded or variant in blocked[device.id] or device.type not in profiles[variant]:
+            return False
+        if device.max_resident is not None and len(loaded) >= device.max_resident:
+            return False
+        needed = used[device.id] + profiles[variant][device.type].memory_bytes
+        return device.memory_bytes is None or needed <= MEMORY_SHARE * device.memory_bytes
+
+    def choose(device: DeviceResources, variant: str) -> None:
+        here[device.id].add(variant)
+        used[device.id] += profiles[variant][device.type].memory_bytes
+        chosen.setdefault(device.id, []).append(variant)
+
+    for device in problem.devices:
+        for variant in wanted.get(device.id, ()):
             # A smaller one later in the order may still fit.
-            if device.memory_bytes is None or used + needs <= MEMORY_SHARE * device.memory_bytes:
-                used += needs
-                chosen.setdefault(ref, []).append(variant)
+            if fits(device, variant):
+                choose(device, variant)
+    asked_for = set(map(str, requested))
+    for variant in problem.variants:
+        if variant.id not in asked_for or variant.excluded or any(variant.id in loaded for loaded in here.values()):
+            continue
+        able = [
+            (variant.id not in device.loaded, len(here[device.id]), device.id, device)
+            for device in problem.devices
+            if fits(device, variant.id)
+        ]
+        if able:
+            choose(min(able)[-1], variant.id)
     return chosen
 
 

@@ -13,7 +13,6 @@ from registry.signatures import with_rows
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import bands
 from scheduler.control.relief import standby_variants
-from scheduler.control.requested_variants import stand_by
 from workers.dispatch.stack import LATE
 from workers.dispatch.stacks import STACKS
 from workers.protocol import shapes, specs
@@ -115,8 +114,7 @@ def wire_plan(
     """
     late = STACKS[stack].binding == LATE
     # Published stacks run what they placed, besides what their strategies keep loaded.
-    standby = standby_variants(problem, allocation) if late or allocation.residents else {}
-    standby = stand_by(problem, allocation, standby, requested)
+    standby = standby_variants(problem, allocation, requested, late)
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in standby.values() for v in some}
     ids |= {int(variant) for planned in allocation.policies for variant in planned.variants}
     variants = registry.Variant.objects.select_related("application").prefetch_related("profiles__latencies")

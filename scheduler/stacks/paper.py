@@ -27,13 +27,6 @@ class Trigger(Protocol):
         """Rates (items/s) to plan for at once, or None. ``now`` (seconds) never decreases."""
 
 
-class Expectation(Protocol):
-    """What policies promise in the long run: percent, and a share of the queries."""
-
-    accuracy: float
-    violation_rate: float
-
-
 @dataclass(frozen=True)
 class Paper:
     """A published system and what its paper compares it with.
@@ -45,7 +38,6 @@ class Paper:
         routers: of simulations alone, by name; made from the scenario's seed.
         placed_once: strategies that place applications once, for good.
         triggers: of strategies that decide at each arrival.
-        promises: by strategy, what a plan promises at these rates (items/s by application), by application.
     """
 
     strategies: Mapping[str, Callable[[Problem], Allocation]]
@@ -54,6 +46,3 @@ class Paper:
     routers: Mapping[str, Callable[[int], Router]] = field(default_factory=dict)
     placed_once: frozenset[str] = frozenset()
     triggers: Mapping[str, Callable[[], Trigger]] = field(default_factory=dict)
-    promises: Mapping[str, Callable[[Problem, Allocation, Mapping[str, float]], Mapping[str, Expectation]]] = field(
-        default_factory=dict
-    )

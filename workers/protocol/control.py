@@ -128,9 +128,6 @@ class MemberStats(FromMember, frozen=True, kw_only=True):
     #: :attr:`Configuration.hash` of the configuration that it holds, as received; empty while it holds none. None: not
     #: reported, since the member runs older code.
     config_hash: Hash | None = None
-    #: messages that had come on this connection when the report was made. None: not reported, since the member runs
-    #: older code.
-    received: Count | None = None
 
 
 class NodeStats(MemberStats, tag="node_stats", frozen=True, kw_only=True):

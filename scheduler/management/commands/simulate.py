@@ -104,7 +104,6 @@ def _checked(
 
 
 def _run(world, label: str, *chosen: str | None) -> SimulationResults:
-    """One run, with a progress bar on standard error where that is a terminal."""
     form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
     with tqdm(total=1.0, desc=label, file=sys.stderr, disable=None, leave=False, bar_format=form) as bar:
         return simulate(world, *chosen, progress=lambda share: bar.update(share - bar.n))

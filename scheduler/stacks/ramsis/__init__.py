@@ -7,13 +7,11 @@ for Latency-Critical Inference Serving" (EuroSys '24). ``strategy`` deals the de
 ``load_limits`` has the paper's baselines.
 """
 
-from functools import partial
-
 from workers.dispatch.stack import published
 
 from ..paper import Paper
 from .load_limits import ByLoadPolicy, ShortestQueueRouter
-from .strategy import PROCESSES, STRATEGIES, promised
+from .strategy import STRATEGIES
 
 PAPER = Paper(
     strategies=STRATEGIES,
@@ -35,5 +33,4 @@ PAPER = Paper(
     ),
     policies={"by-load": ByLoadPolicy},
     routers={"shortest-queue": lambda _seed: ShortestQueueRouter()},
-    promises={name: partial(promised, process=process) for name, process in PROCESSES.items()},
 )

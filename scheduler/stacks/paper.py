@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from scheduler.allocation.problem import Allocation, Problem
+from scheduler.allocation.problem import Allocation, Problem, Strategy
 from workers.dispatch.published.policy import BatchPolicy
 from workers.dispatch.published.routing import Router
 from workers.dispatch.stack import Stack
@@ -28,6 +28,19 @@ class Trigger(Protocol):
 
 
 @dataclass(frozen=True)
+class Expected:
+    """What policies promise in the long run, as long as arrivals are those that they were made for.
+
+    Attributes:
+        accuracy: percent, of queries in time; 0 where none is.
+        violation_rate: share (0 to 1) of queries that are late or dropped.
+    """
+
+    accuracy: float
+    violation_rate: float
+
+
+@dataclass(frozen=True)
 class Paper:
     """A published system and what its paper compares it with.
 
@@ -40,7 +53,7 @@ class Paper:
         triggers: of strategies that decide at each arrival.
     """
 
-    strategies: Mapping[str, Callable[[Problem], Allocation]]
+    strategies: Mapping[str, Strategy]
     simulated: tuple[Stack, ...] = ()
     policies: Mapping[str, Callable[[], BatchPolicy]] = field(default_factory=dict)
     routers: Mapping[str, Callable[[int], Router]] = field(default_factory=dict)

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.allocation import strategies
 from scheduler.promises import windows
 from scheduler.promises.windows import (
     LEAST_WINDOWS,
@@ -22,6 +21,7 @@ from scheduler.promises.windows import (
 from scheduler.simulation.controller import Controller
 from scheduler.simulation.learned import LEARNED, TREND
 from scheduler.simulation.scenario import ControlSettings
+from scheduler.stacks import strategies
 
 from .worlds import problem, world
 

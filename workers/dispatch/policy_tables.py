@@ -20,33 +20,15 @@ class LoadPolicy:
 
     Attributes:
         steps: places of variants. Longer queues are taken for the longest one.
-        batches: rows of a batch; empty: all that wait.
     """
 
     load: float
     steps: Steps
-    batches: Steps = ()
-
-    @property
-    def longest(self) -> int:
-        """Rows of the longest queue."""
-        return len(self.steps)
 
     def choose(self, rows: int, slack_s: float) -> int:
         """The place of the variant to run."""
-        return _at(self.steps, rows, slack_s)
-
-    def batch(self, rows: int, slack_s: float) -> int:
-        """Number of the waiting rows to run at once."""
-        if not self.batches:
-            return rows
-        some = _at(self.batches, rows, slack_s)
-        return some if some < len(self.batches) else rows
-
-
-def _at(steps: Steps, rows: int, slack_s: float) -> int:
-    mine = steps[min(rows, len(steps)) - 1]
-    return mine[max(0, bisect_right(mine, slack_s, key=_slack) - 1)][1]
+        mine = self.steps[min(rows, len(self.steps)) - 1]
+        return mine[max(0, bisect_right(mine, slack_s, key=_slack) - 1)][1]
 
 
 def _slack(step: tuple[float, int]) -> float:

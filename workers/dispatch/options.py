@@ -30,8 +30,6 @@ STEEPNESS = 9.0
 CURVATURE = 8.0
 #: a batching delay pays if a larger batch makes a row cheaper by this factor
 WORTH_WAITING = 0.9
-#: a batch is efficient if a row costs at most this multiple of a row in the best batch
-CHEAP = 1.02
 
 
 class ServingOption:
@@ -54,7 +52,6 @@ class ServingOption:
         by_rows: seconds by rows, up to ``max_rows``.
         row_s: seconds a row in the most efficient batch.
         improves: by rows, whether some larger batch makes a row so much cheaper that a batching delay may pay.
-        efficient_rows: by rows, the smallest efficient batch of at most that size.
         latency_key: equal for options that take equally long, whatever their utility.
     """
 
@@ -94,10 +91,6 @@ class ServingOption:
             improves.append(least < WORTH_WAITING * seconds)
             least = min(least, seconds)
         self.improves = [True, *reversed(improves)]
-        self.efficient_rows = [0]
-        for rows in range(1, max_rows + 1):
-            cheap = CHEAP * min(each[:rows])
-            self.efficient_rows.append(next(i + 1 for i in range(rows) if each[i] <= cheap))
         table = [latency.seconds(rows) for rows in range(latency.largest + 1)] if alone else self.by_rows
         self.latency_key = (variant, at_most, alone, tuple(table))
         self.key = (self.utility, *self.latency_key)

@@ -13,8 +13,15 @@ from collections.abc import Iterable, Sequence
 from ..binding import WaitingQuery
 from ..options import INF, LEVELS, ServingOption
 from .device_groups import DeviceGroups
-from .overload import budget_s_of, can_grow, sustains
-from .selection import ROUNDING_S, best_new_batch, best_open_batch, can_follow, first_device, most_accurate_in_time
+from .selection import (
+    ROUNDING_S,
+    best_new_batch,
+    best_open_batch,
+    can_follow,
+    first_device,
+    most_accurate_in_time,
+    sustains,
+)
 from .state import OVERLOAD_S, ScheduledBatch, ScheduledDevice, ServedClass
 
 
@@ -36,21 +43,19 @@ class Schedule:
     def reserve(self, served: ServedClass, query: WaitingQuery, now: float, again: bool = False) -> None:
         """Schedule or refuse it; ``again``: exempt from admission limits."""
         rows, deadline = query.rows, query.deadline + ROUNDING_S
-        overloaded = not again and now - served.refused_at < OVERLOAD_S
-        if overloaded:
-            deadline -= served.margin(now) * budget_s_of(served, query)
+        crowded = not again and now - served.refused_at < OVERLOAD_S
+        if crowded:
+            deadline -= served.margin(now) * min(query.deadline - query.arrived, served.slo_s)
         batch, starving = best_open_batch(served, query, deadline, now) if served.open else (None, None)
         utility = -INF if batch is None else batch.option.utility
         if utility < served.best_utility:
             place = best_new_batch(served, query, now, deadline, utility)
             if place is not None:
                 option, device = place
-                offer, busy = device.group.offers[served], device.scheduled or device.dispatched
-                overloaded = overloaded or not (again or not busy or sustains(offer, device, now, deadline))
-                budget_s = budget_s_of(served, query) if overloaded else 0.0
-                if not overloaded or can_grow(offer, option, device, rows, now, deadline, budget_s):
+                if again or sustains(device.group.offers[served], device, now, deadline):
                     self._add(ScheduledBatch(served, option, device, query), now)
                     return
+                crowded = True
         # No query is refused for others that may come.
         batch = batch or starving
         if batch is not None:
@@ -60,12 +65,11 @@ class Schedule:
             self._recount(batch.device, now)
             return
         # It fits neither an open batch nor the first device of any group: all are searched.
-        budget_s = budget_s_of(served, query) if overloaded else None
-        place = most_accurate_in_time(served, rows, now, deadline, budget_s)
+        place = most_accurate_in_time(served, rows, now, deadline, sustaining=not again)
         if place is not None:
             option, device = place
             self._add(ScheduledBatch(served, option, device, query), now)
-        elif not overloaded and self._insert(served, query, now, deadline):
+        elif not crowded and self._insert(served, query, now, deadline):
             pass
         elif served.serve_late and query.deadline < INF and served.offers:
             query.deadline = INF

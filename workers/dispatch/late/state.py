@@ -20,7 +20,7 @@ from .interarrival import ArrivalRate, InterarrivalEstimator
 
 #: seconds after a refusal in which each further one reserves one device more for the application
 RESERVE_S = 10.0
-#: seconds of overload after a refusal: batches need room to grow (see :mod:`.overload`)
+#: seconds of overload after a refusal, in which the admission margin holds and no query is inserted
 OVERLOAD_S = 1.0
 #: the admission margin, in parts of a query's time: its rise at each late refusal, its largest value, and its decay a
 #: second

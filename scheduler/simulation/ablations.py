@@ -32,7 +32,6 @@ PARTS: dict[str, Mapping[str, Any]] = {
         ),
     },
     "usual-pressure": {f"{_LATE}.state:UsualPressure.look": _returns(None)},
-    "refusal-pressure": {f"{_LATE}.state:REFUSED_FULL": INF},
     "congestion": {f"{_LATE}.demand_spread:DemandSpread.loads": lambda _self: {}},
     "margin": {f"{_LATE}.state:ServedClass.margin": _returns(0.0)},
     # A new batch behind others need not leave the time of a sustaining batch.

@@ -84,9 +84,9 @@ def test_congestion_rises_with_the_wait_from_the_pressure_that_is_needed(
     pressure, waited_s, longer_s, batch_s, target_s, slo_s
 ):
     offer = offer_with(DemandNeeds(pressure, batch_s, target_s), slo_s)
-    level = offer.level(0.0, waited_s, 0.0)
-    assert 0 <= level <= offer.level(0.0, waited_s + longer_s, 0.0) < LEVELS
-    assert offer.level(0.0, target_s, 0.0) == min(int(pressure * LEVELS), LEVELS - 1)
+    level = offer.level(0.0, waited_s)
+    assert 0 <= level <= offer.level(0.0, waited_s + longer_s) < LEVELS
+    assert offer.level(0.0, target_s) == min(int(pressure * LEVELS), LEVELS - 1)
 
 
 def offer_with(needs: DemandNeeds, slo_s: float) -> ClassOffer:
@@ -96,7 +96,7 @@ def offer_with(needs: DemandNeeds, slo_s: float) -> ClassOffer:
 
 
 def test_what_the_most_accurate_options_carry_is_never_congested():
-    assert offer_with(DemandNeeds(0.0, 0.1, 0.01), SLO_S).level(0.0, 0.14, 0.0) == 0
+    assert offer_with(DemandNeeds(0.0, 0.1, 0.01), SLO_S).level(0.0, 0.14) == 0
 
 
 def test_the_rate_is_a_running_mean_whose_first_value_is_what_came_first():
@@ -314,10 +314,10 @@ def test_the_usual_pressure_lies_among_those_met_and_fades(met, kept):
 def test_the_price_of_time_is_at_least_that_of_the_usual_pressure():
     world = World({"q": SLO_S}, {"d": {"q": menu(QUICK, ACCURATE)}})
     (offer,) = offers(world, "q")
-    assert offer.level(0.0, 0.0, world.now) == 0
+    assert offer.level(0.0, 0.0) == 0
     offer.usual.mean = 0.5
-    assert offer.level(0.0, 0.0, world.now) == offer.level(0.25, 0.0, world.now) == LEVELS // 2
-    assert offer.level(0.75, 0.0, world.now) == 0.75 * LEVELS
+    assert offer.level(0.0, 0.0) == offer.level(0.25, 0.0) == LEVELS // 2
+    assert offer.level(0.75, 0.0) == 0.75 * LEVELS
 
 
 def test_the_usual_pressure_stays_while_devices_come_and_go():

@@ -194,25 +194,24 @@ class Schedule:
     def _insert(self, served: ServedClass, query: WaitingQuery, now: float, deadline: float) -> bool:
         """Insert a query that would be late behind all others; False: nowhere.
 
-        On the first device of each offer, as far back as it is in time: with the options that are scheduled there, or
-        with the fastest ones.
+        On the first device of each offer, as far back as it is in time, with the fastest options for what is scheduled
+        there: each batch gets its option anew when it is dispatched.
         """
         for offer in served.offers:
             device, _ = first_device(offer, now)
             if device is None or not device.scheduled:
                 continue
             fastest = [_fastest(batch) for batch in device.scheduled]
-            for options in (None, fastest):
-                points = device.insertion_points(now, options)
-                for position in range(len(points) - 1, -1, -1):
-                    start, slack_s = points[position]
-                    within_s = min(deadline - start, slack_s)
-                    option = offer.option_set.best(query.rows, 1, within_s, device.corrections, 0)
-                    if option is not None:
-                        for batch, faster in zip(device.scheduled, options or (), strict=bool(options)):
-                            self._change_option(batch, faster)
-                        self._add(ScheduledBatch(served, option, device, query), now, position)
-                        return True
+            points = device.insertion_points(now, fastest)
+            for position in range(len(points) - 1, -1, -1):
+                start, slack_s = points[position]
+                within_s = min(deadline - start, slack_s)
+                option = offer.option_set.best(query.rows, 1, within_s, device.corrections, 0)
+                if option is not None:
+                    for batch, faster in zip(device.scheduled, fastest, strict=True):
+                        self._change_option(batch, faster)
+                    self._add(ScheduledBatch(served, option, device, query), now, position)
+                    return True
         return False
 
     def _join(self, batch: ScheduledBatch, query: WaitingQuery) -> None:

@@ -163,7 +163,7 @@ def _level(offer: ClassOffer, waited_s: float, now: float) -> int:
     pressure, usual = offer.pressure(now), offer.usual
     usual.total += pressure
     usual.queries += 1.0
-    return offer.level(pressure, waited_s, now)
+    return offer.level(pressure, waited_s)
 
 
 def first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None, float]:

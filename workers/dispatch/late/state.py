@@ -25,9 +25,6 @@ OVERLOAD_S = 1.0
 #: the admission margin, in parts of a query's time: its rise at each late refusal, its largest value, and its decay a
 #: second
 MARGIN_STEP, LARGEST_MARGIN, MARGIN_DECAY_PER_S = 0.02, 0.25, 0.005
-#: weight of an arrival in the running share of refused queries, and the share that counts as full pressure
-REFUSED_WEIGHT = 0.02
-REFUSED_FULL = 0.125
 #: rise of congestion with each SLO that queries wait
 SLOPE = 0.3
 #: the backlog that equals its pressure: smaller ones have a higher pressure, larger ones a lower
@@ -254,12 +251,12 @@ class ClassOffer:
         backlog = 0.0 if backlog < 0.0 else busy if backlog > busy else backlog
         return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)
 
-    def level(self, pressure: float, waited_s: float, now: float) -> int:
+    def level(self, pressure: float, waited_s: float) -> int:
         """Return the level of these devices' price of time: that of the highest pressure.
 
-        There are the present one, the usual one, that of refusals, and congestion: the pressure of the demand's needs
-        at the target wait, which follows the wait gently, so that devices do not alternate between the most accurate
-        and the quickest options.
+        There are the present one, the usual one, and congestion: the pressure of the demand's needs at the target wait,
+        which follows the wait gently, so that devices do not alternate between the most accurate and the quickest
+        options.
 
         Args:
             pressure: the present one (:meth:`pressure`).
@@ -272,11 +269,6 @@ class ClassOffer:
             congestion = needs.pressure + SLOPE * (waited_s - needs.wait_s) / served.slo_s
             if congestion > pressure:
                 pressure = congestion
-        if served.refused_share and now - served.refused_at < OVERLOAD_S:
-            # Under overload a delayed device may have little scheduled, and its time is still scarce.
-            refused = served.refused_share / REFUSED_FULL
-            if refused > pressure:
-                pressure = refused
         return int(pressure * LEVELS) if pressure < 1.0 else LEVELS - 1
 
 
@@ -320,7 +312,6 @@ class ServedClass:
         exclusive_devices: devices on which the class depends, with the seconds in which a new query must start there;
             empty if it has many devices or time.
         reserve: of these, how many others must stay able to take its next query.
-        refused_share: running share of refused queries.
     """
 
     def __init__(self, query_class: QueryClass, terms: ServiceTerms, demand: Demand | None = None) -> None:
@@ -336,7 +327,6 @@ class ServedClass:
         self.exclusive_devices: list[tuple[ScheduledDevice, float]] = []
         self.reserve = 1
         self.refused_at = -INF
-        self.refused_share = 0.0
         self._margin, self._margin_at = 0.0, -INF
 
     # --- restrictions ------------------------------------------------------------------------------------------------
@@ -356,10 +346,6 @@ class ServedClass:
         return any([offer.option_set.least(query.rows) <= within_s for offer in self.offers])
 
     # --- overload ----------------------------------------------------------------------------------------------------
-
-    def taken(self, count: int) -> None:
-        """Let the refused share fade by ``count`` arrivals."""
-        self.refused_share -= min(REFUSED_WEIGHT * count, 1.0) * self.refused_share
 
     def margin(self, now: float) -> float:
         """The part of a query's time in which busy devices are not scheduled.
@@ -382,4 +368,3 @@ class ServedClass:
         reserve = self.reserve + 1 if now - self.refused_at < RESERVE_S else 2
         self.reserve = min(reserve, max(1, len(self.exclusive_devices) // 2))
         self.refused_at = now
-        self.refused_share += REFUSED_WEIGHT * (1.0 - self.refused_share)

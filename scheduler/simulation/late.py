@@ -80,12 +80,6 @@ class LateEngine(Engine):
                 return
         super()._start(device, batch, now)
 
-    def _on_end(self, now: float, device: LateDevice) -> None:
-        """The next batch may be on its way, and goes before a load behind another one."""
-        if device.loads and now < device.serves_until and self._network_s:
-            self._postpone_loads(device, now)
-        super()._on_end(now, device)
-
     def _on_given_up(self, now: float, queries: list[SimulatedQuery]) -> None:
         for query in queries:
             self._finish(query, DROPPED, now)
@@ -94,8 +88,7 @@ class LateEngine(Engine):
 
     def _load(self, device: LateDevice, now: float) -> None:
         """Begin a load on an idle device, if one is due and may begin."""
-        may_begin = device.loads and device.idle and now >= device.rests_until
-        variant = self._next_load(device, now) if may_begin else None
+        variant = self._next_load(device, now) if device.loads and device.idle else None
         if variant is None:
             return
         load_s = self._load_s[variant]
@@ -175,22 +168,14 @@ class LateEngine(Engine):
         return [variant for name, variant in found.items() if name not in served]
 
     def _on_loaded(self, now: float, device: LateDevice) -> None:
-        device.serves_until = now + self._load_s[device.loading]
         device.load_ended()
         self._hosting = None
-        # Batches that waited for this load are on their way.
-        self._postpone_loads(device, now)
         self._offer([*self._moved(), device], now)
         self._act(self._binding.device_changed(device.name, now, busy_until=now), now)
         self._next(device, now)
         for other in self._devices.values():
             if not other.batches:
                 self._load(other, now)
-
-    def _postpone_loads(self, device: LateDevice, now: float) -> None:
-        device.rests_until = now + 2 * self._network_s
-        if device.loads:
-            self._at(device.rests_until, self._on_overdue, device)
 
     # --- plans -------------------------------------------------------------------------------------------------------
 

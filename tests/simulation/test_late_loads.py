@@ -204,33 +204,6 @@ def test_what_is_loaded_already_is_no_load_of_the_next_plan_though_loads_take_no
     assert results.summary["loads"] <= 4
 
 
-def test_a_device_serves_what_waited_for_a_load_before_it_begins_the_next():
-    """A device serves what waited for a load before it begins the next load.
-
-    Two applications on one device, whose batches reach it over a network: the second load does not go first.
-    """
-    models = [model(name, "m", cpu={1: 10, 4: 20}) for name in ("p", "q")]
-    arrivals = [(10.0 * i, "p") for i in range(20)] + [(395.0, "q")]
-    results = simulate(world(models, arrivals, load_time_s=0.2, network_s=0.002), "nereus")
-    # All that came while the first load was under way is answered before the second one, which takes 200 ms, ends.
-    first = min(
-        at for at, outcome in zip(results.record.answered, results.record.outcome, strict=True) if outcome == IN_TIME
-    )
-    assert first < 0.3
-
-
-def test_a_device_that_has_loaded_serves_for_as_long_before_it_loads_again():
-    """A device that has loaded serves for as long before it loads again.
-
-    Six queries wait for the first load: all are answered before the second one, of another application, ends.
-    """
-    models = [model("p", "m", cpu={1: 20}), model("q", "m", cpu={1: 20})]
-    arrivals = [(150.0 + i, "p") for i in range(6)] + [(590.0, "q")]
-    results = simulate(world(models, arrivals, load_time_s=0.2, network_s=0.002), "nereus")
-    assert set(results.record.outcome) == {IN_TIME}
-    assert max(results.record.answered[:6]) < 0.4
-
-
 def test_the_quickest_variant_of_an_application_that_nothing_serves_is_loaded_first():
     """The quickest variant of an application that nothing serves is loaded first.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from functools import cache
 from typing import NamedTuple
 
 from scheduler.allocation.standby import ROOM
@@ -21,13 +20,20 @@ from workers.dispatch.stack import Stack
 from .controller import Planned
 from .devices import LateDevice, SimulatedQuery, SimulatedVariant
 from .engine import DROPPED, ROUNDING_S, Engine
-from .load_timing import PATIENCE, PLANNED_PATIENCE, may_load, too_many_load
 from .scenario import Scenario
 
 #: the longest batch that is offered, as part of the SLO
 SHARE_OF_SLO = 1.0
 #: devices keep more than the plan places
 KEEPS_STANDBY = True
+#: one device of a type in this many may load at a time, at least one
+PART = 4
+#: part of the SLO for which the only device of an application may stop
+SPARE = 0.5
+#: a load that has been due for this many times its duration waits no longer: there may never be a better moment
+PATIENCE = 30.0
+#: the same for variants whose absence costs queries: planned ones, and all where devices have no room
+PLANNED_PATIENCE = 2.0
 
 
 class _Hosting(NamedTuple):
@@ -126,22 +132,15 @@ class LateEngine(Engine):
         """
         application, hosting = self._application, self._hosting or self._find_hosts()
         here = hosting.here[device.name]
+        if here and hosting.loading[device.kind] >= max(1, self._of_kind[device.kind] // PART):
+            return None
+        # Others that would have no device meanwhile.
+        alone_s = min([self._scenario.slo_s[name] for name in here if hosting.hosts[name] == 1], default=math.inf)
         served = hosting.hosts.keys() | hosting.soon.keys()
-        pressure = cache(lambda name: self._binding.pressure(name, now))
-        too_many = too_many_load(hosting.loading[device.kind], self._of_kind[device.kind])
         for variant in [*self._quickest(device, served), *device.loads]:
             name, load_s = application[variant], self._load_s[variant]
             unserved = name not in hosting.hosts and hosting.soon.get(name, math.inf) > now + load_s
-            if may_load(
-                name,
-                here,
-                load_s,
-                unserved or now >= self._overdue_at(device, variant),
-                too_many,
-                lambda name: hosting.hosts[name] - (name in here),
-                pressure,
-                self._scenario.slo_s.__getitem__,
-            ):
+            if not here or unserved or now >= self._overdue_at(device, variant) or load_s <= SPARE * alone_s:
                 return variant
         return None
 

@@ -9,7 +9,6 @@ import pytest
 from scheduler.simulation import simulate
 from scheduler.simulation.devices import LateDevice
 from scheduler.simulation.engine import IN_TIME
-from scheduler.simulation.load_timing import may_load, too_many_load
 from scheduler.simulation.scenario import ControlSettings
 from workers.dispatch.stacks import DEFAULT, STACKS
 
@@ -79,61 +78,6 @@ def test_a_load_under_way_is_not_begun_again_by_the_next_plan():
     load_all(residents)
     # It was loaded for nothing, but nothing needed its place.
     assert residents.warm() == ["a", "b"]
-
-
-# --- when a device may stand still ------------------------------------------------------------------------------------
-
-
-def may(
-    application="new", here=("old",), load_s=2.0, urgent=False, loading=0, peers=8, hosts=4, pressure=0.0, **others
-):
-    """``hosts`` and ``pressure``: of every application, or by name."""
-
-    def by_name(given):
-        return given.__getitem__ if isinstance(given, dict) else lambda name: given
-
-    slo_s = by_name(others.get("slo_s", 0.3))
-    too_many = too_many_load(loading, peers)
-    return may_load(application, here, load_s, urgent, too_many, by_name(hosts), by_name(pressure), slo_s)
-
-
-def test_a_device_that_serves_nothing_loads_at_once():
-    assert may(here=(), loading=7, pressure=1.0)
-
-
-def test_few_of_a_type_stand_still_at_a_time():
-    assert may(peers=40, loading=9) and not may(peers=40, loading=10)
-    assert may(peers=2, loading=0) and not may(peers=2, loading=1)
-
-
-def test_an_urgent_load_begins_under_any_pressure():
-    assert may(pressure=1.0, urgent=True) and not may(pressure=1.0)
-
-
-def test_a_device_under_pressure_goes_on_serving():
-    assert may(pressure=0.2) and not may(pressure=0.5)
-
-
-def test_what_is_much_more_pressed_is_loaded_at_the_cost_of_what_is_less():
-    assert may(pressure={"new": 0.9, "old": 0.5})
-    assert not may(pressure={"new": 0.6, "old": 0.5})
-    assert not may(application="old", pressure=0.9)
-
-
-def test_the_only_device_of_an_application_stands_still_for_part_of_its_slo_at_most():
-    alone = {"new": 4, "old": 0}
-    assert not may(hosts=alone) and may(hosts=alone, load_s=0.1)
-    assert may(hosts=alone, slo_s={"old": 10.0, "new": 0.3})
-
-
-@pytest.mark.parametrize(
-    "case", [{"pressure": 0.5}, {"hosts": {"new": 4, "old": 0}}, {"application": "old", "pressure": 1}]
-)
-def test_no_load_waits_for_ever(case):
-    assert not may(**case)
-    assert may(**case, urgent=True)
-    # However long it waited, not all devices stand still together.
-    assert not may(**case, urgent=True, loading=2)
 
 
 # --- in a run ---------------------------------------------------------------------------------------------------------

@@ -212,14 +212,6 @@ class LateBinding:
         self._schedule.reschedule(queries, now)
         return self._decisions(now)
 
-    def pressure(self, application: str, now: float) -> float:
-        served = self._groups.classes[QueryClass(application)]
-        counts = [sum(group.count for group in offer.groups) for offer in served.offers]
-        if not sum(counts):
-            return 1.0
-        pressures = [offer.pressure(now) for offer in served.offers]
-        return sum(pressure * count for pressure, count in zip(pressures, counts, strict=True)) / sum(counts)
-
     # --- time --------------------------------------------------------------------------------------------------------
 
     def wake(self, now: float) -> Decisions:

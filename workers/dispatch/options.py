@@ -119,7 +119,7 @@ class OptionSet:
         policies: by which stacks with policies choose among them; None: there are none.
 
     Attributes:
-        all_options: as given; ``options``: without dominated ones, the most accurate first.
+        all_options: as given; ``options``: the most accurate first.
         lead: utility of the most accurate option less that of the next.
         key: equal for equal sets.
     """
@@ -127,7 +127,7 @@ class OptionSet:
     def __init__(self, options: Sequence[ServingOption], policies: PolicySet | None = None) -> None:
         self.all_options = tuple(options)
         self.policies = policies
-        self.options = sorted(_undominated(options), key=lambda option: (-option.utility, option.row_s))
+        self.options = sorted(options, key=lambda option: (-option.utility, option.row_s))
         self.best_utility = self.options[0].utility
         self.lead = self.best_utility - self.options[1].utility if len(self.options) > 1 else INF
         self.key = tuple(option.key for option in self.options)
@@ -235,21 +235,3 @@ def _by_level(highest: Mapping[float, float]) -> np.ndarray:
         for price in PRICES
     ]
     return np.array([*[throughput for _, throughput in priced], max(highest.values(), default=0.0)])
-
-
-def _undominated(options: Sequence[ServingOption]) -> list[ServingOption]:
-    """Return the options that no other one dominates.
-
-    A dominating option takes as many rows, and is as accurate and as fast at every batch size.
-    """
-    kept: list[ServingOption] = []
-    for option in sorted(options, key=lambda option: (-option.utility, option.row_s)):
-        if not any(_dominates(other, option) for other in kept):
-            kept.append(option)
-    return kept
-
-
-def _dominates(one: ServingOption, other: ServingOption) -> bool:
-    if one.utility < other.utility or one.max_rows < other.max_rows:
-        return False
-    return all(one.seconds(rows) <= other.seconds(rows) for rows in range(1, other.max_rows + 1))

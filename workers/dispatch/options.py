@@ -1,6 +1,4 @@
-"""Serving options: what a device can run, and which option is worth its time.
-
-Options are those for a query class, and pressure decides which one is worth its time. Pure.
+"""Serving options of a query class: what a device can run, and which option is worth its time at a pressure. Pure.
 
 The value of a row is the option's utility (accuracy times the application's weight) less the price of the device time.
 The price rises exponentially with pressure, and pressure with the part of the SLO for which devices are busy: idle
@@ -148,11 +146,11 @@ class OptionSet:
         return ranked
 
     def shortest_s(self, within_s: float, part: float) -> float:
-        """Return the seconds of the shortest batch with part of the best throughput.
+        """Return the seconds of the shortest batch with part of the best throughput of batches of that length.
 
         Args:
-            within_s: most seconds of the batches among which the highest throughput is found.
-            part: of that throughput, 0 to 1; more counts as 1.
+            within_s: most seconds of a batch.
+            part: 0 to 1; more counts as 1.
 
         Returns:
             Seconds; 0 if there are no such batches.
@@ -164,13 +162,10 @@ class OptionSet:
         return seconds[bisect_left(throughputs, min(part, 1.0) * throughputs[count - 1], 0, count)]
 
     def throughputs(self, within_s: float) -> np.ndarray:
-        """Return rows/s of the most valuable option by pressure level, and the highest.
+        """Return rows/s of the most valuable option by pressure level, and the highest; 0: no batch is that short.
 
         Args:
-            within_s: most seconds of the batches among which each option's highest throughput is found.
-
-        Returns:
-            Rows a second; 0 if there are no such batches.
+            within_s: most seconds of a batch.
         """
         if self._within_s != within_s:
             highest: dict[float, float] = {}
@@ -204,13 +199,7 @@ class OptionSet:
     def best(
         self, rows: int, queries: int, within_s: float, corrections: Mapping[ServingOption, float], level: int
     ) -> ServingOption | None:
-        """Return the most valuable option that takes at most ``within_s`` seconds.
-
-        These are corrected seconds, for ``rows`` rows of ``queries`` queries.
-
-        Returns:
-            None: there is no such option.
-        """
+        """The most valuable option that takes at most ``within_s`` corrected seconds for ``rows`` of ``queries``."""
         best, most, price = None, -INF, PRICES[level]
         for option in self.options:
             if rows > option.max_rows and queries > 1:
@@ -225,11 +214,7 @@ class OptionSet:
 
 
 def _by_level(highest: Mapping[float, float]) -> np.ndarray:
-    """Return throughputs of the most valuable options by level, and the highest.
-
-    Args:
-        highest: throughputs by utility.
-    """
+    """Throughputs of the most valuable options by level, and the highest, of those by utility."""
     priced = [
         max([(utility - price / throughput, throughput) for utility, throughput in highest.items()], default=(0.0, 0.0))
         for price in PRICES

@@ -1,9 +1,7 @@
 """The schedule: which query waits in which batch, and where. Pure.
 
-A batch waits at a position on its device. Nothing is dispatched here.
-
-Every device whose batches change is left in :attr:`Schedule.changed`, so that dispatching considers it only once all
-that happened together is scheduled.
+Every device whose batches change is left in :attr:`Schedule.changed`: dispatching considers it once all that happened
+together is scheduled.
 """
 
 from __future__ import annotations

@@ -24,9 +24,7 @@ ROUNDING_S = 1e-9
 def best_open_batch(
     served: ServedClass, query: WaitingQuery, deadline: float, now: float
 ) -> tuple[ScheduledBatch | None, ScheduledBatch | None]:
-    """Return the most accurate open batch that the query can join.
-
-    Everything stays in time.
+    """Return the most accurate open batch that the query can join with everything in time.
 
     Returns:
         The most accurate of those where that starves no application that was refused lately; and another one, for where
@@ -52,10 +50,9 @@ def best_open_batch(
 
 
 def can_follow(batch: ScheduledBatch, query: WaitingQuery, now: float) -> bool:
-    """Return whether a query can join the previous query's batch right away.
+    """Return whether a query can join the previous query's batch without a search.
 
-    It needs no search if no option is more accurate, the batch is alone on its device, everything stays in time, and no
-    application that was refused lately is starved.
+    No option is more accurate, the batch is alone on its device, all stays in time, and nobody is starved.
     """
     device, option, rows = batch.device, batch.option, batch.rows + query.rows
     if rows > option.max_rows or batch.dispatched or batch.key != query.key or len(device.scheduled) != 1:

@@ -3,9 +3,8 @@
 Times are the core's: a batch ends when its answers are expected there, so a round trip counts once for a batch on an
 idle device, and not at all where batches follow each other.
 
-Devices with equal option sets for all classes form a *device group*; the groups with the same option set for one class
-are that class's *offer*. A group keeps aggregates over its devices, so that pressure and an idle device are found
-without a loop over devices.
+Devices with equal option sets for all classes form a *device group*, which keeps aggregates over its devices; the groups
+with the same option set for one class are that class's *offer*.
 """
 
 from __future__ import annotations
@@ -117,9 +116,7 @@ class ScheduledDevice:
         return (by_rows[rows] if rows < len(by_rows) else option.seconds(rows)) * self.corrections[option]
 
     def insertion_points(self, now: float, options: list[ServingOption] | None = None) -> list[tuple[float, float]]:
-        """Return when a batch inserted at each position would start, and its slack.
-
-        The slack is by how many seconds the batches behind may be delayed. The last position is included.
+        """Return when a batch at each position, the last included, would start, and the slack of those behind, seconds.
 
         Args:
             options: to assume for the scheduled batches; None: their own.
@@ -182,10 +179,9 @@ class DemandNeeds(NamedTuple):
 
 
 class UsualPressure:
-    """The mean pressure that queries met lately.
+    """The mean pressure that queries met lately, below which the price of time does not fall.
 
-    The price of time does not fall below it, so that it is about the same for all queries of a burst: also for its
-    first ones, which find devices idle.
+    So it is about the same for all queries of a burst, also for its first ones, which find devices idle.
 
     Attributes:
         total, queries: the sum of the pressures that queries met, and how many did; both fade.
@@ -229,9 +225,8 @@ class ClassOffer:
         """Return the pressure of the backlog, 0 to 1; 1 if there are no devices.
 
         The backlog is the part of the SLO for which these devices are busy or scheduled, at most the part of them that
-        is not idle. Each batch counts by the SLO of its own class, so that a device's time has one price for all that
-        share it. Pressure rises faster than the backlog at first and towards the end, and more slowly in between, so
-        that all queries of a burst find about the same price, as in a linear program over them.
+        is not idle. Each batch counts by the SLO of its own class: a device's time has one price for all that share it.
+        Pressure rises more slowly in between, so that all queries of a burst find about the same price.
 
         Args:
             without: leave out that device's schedule.

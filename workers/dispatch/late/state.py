@@ -3,8 +3,8 @@
 Times are the core's: a batch ends when its answers are expected there, so a round trip counts once for a batch on an
 idle device, and not at all where batches follow each other.
 
-Devices with equal option sets for all classes form a *device group*, which keeps aggregates over its devices; the groups
-with the same option set for one class are that class's *offer*.
+Devices with equal option sets for all classes form a *device group*, which keeps aggregates over them; the groups with
+the same option set for one class are that class's *offer*.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ import numpy as np
 from tqdm import tqdm
 
 from appliance.demo.rates import LoadCapacity, RateProfile, arrivals
-from scheduler.allocation import strategies
 from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, LatencyProfile, Problem
 from scheduler.promises.intervals import FIGURES, Interval, correction, may_miss, widened
 from scheduler.promises.recorded import RECORD_S, Recorded, record
@@ -26,6 +25,7 @@ from scheduler.simulation.arrivals import Trace
 from scheduler.simulation.engine import IN_TIME
 from scheduler.simulation.results import SimulationResults
 from scheduler.simulation.scenario import ControlSettings
+from scheduler.stacks import strategies
 
 from .figures import markdown
 

@@ -5,20 +5,13 @@ The frontier, the present mix, and consequences of another SLO.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from registry.accuracy import normalized_accuracies
 from registry.models import Application, Variant
-from scheduler.allocation.capacity import Capacity, dedicated_capacity
+from scheduler.allocation.capacity import dedicated_capacity
 from scheduler.allocation.problem import LatencyProfile
 from scheduler.models import Plan
-
-
-def measured_capacity(points: Iterable[tuple[int, float]], slo_ms: float) -> Capacity | None:
-    """The batch that a plan counts on, of (batch, p95 in ms); None: not even one row fits."""
-    seconds = sorted((batch, p95_ms / 1000) for batch, p95_ms in points if p95_ms > 0)
-    return dedicated_capacity(LatencyProfile(tuple(seconds)), slo_ms / 1000)
 
 
 @dataclass(frozen=True)
@@ -54,20 +47,21 @@ def frontier(application: Application, slo_ms: float | None = None) -> list[Fron
     found = []
     for variant in variants.select_related("application").prefetch_related("profiles__latencies"):
         for profile in variant.profiles.all():
-            points = [
+            points = tuple(
                 (point.batch, point.p95_ms)
                 for point in profile.latencies.all()
                 if not point.size and (point.batch == 1 or not variant.why_alone)
-            ]
+            )
             if not points or profile.blocked:
                 continue
-            best = measured_capacity(points, application.slo_ms if slo_ms is None else slo_ms)
+            # Per millisecond.
+            best = dedicated_capacity(LatencyProfile(points), application.slo_ms if slo_ms is None else slo_ms)
             found.append(
                 FrontierPoint(
                     variant=variant.name,
                     device_type=profile.device_type,
                     accuracy=normalized.get(variant.pk) or 0.0,
-                    rate=best.rate if best else 0.0,
+                    rate=1000 * best.rate if best else 0.0,
                     batch=best.batch if best else None,
                     fastest_ms=min(p95 for _, p95 in points),
                     share=shares.get((str(variant.pk), profile.device_type), 0.0),

@@ -11,8 +11,9 @@ import sys
 import pytest
 
 from tests.running import ROOT
+from workers.addresses import Address
 from workers.environ import NAME
-from workers.settings import Settings, SettingsError
+from workers.settings import Settings, SettingsError, executor_port_problems
 
 BAD = [
     ("HTTP", "8000", "HOST:PORT"),
@@ -98,7 +99,7 @@ def test_a_retired_variable_is_not_suggested():
     assert "NEREUS_ROUTING?" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["best", "ramsis-gamma"])
+@pytest.mark.parametrize("name", ["best", "ramsis-by-models"])
 def test_a_stack_that_nobody_can_serve_with_stops_the_start(name):
     with pytest.raises(SettingsError, match=f"NEREUS_STACK='{name}': must be one of nereus, clipper-ha,"):
         Settings.from_environ({"NEREUS_STACK": name})
@@ -151,18 +152,12 @@ def test_boxes_of_a_cluster_alone_listen_for_other_boxes(variables, core, execut
 
 
 def test_executors_have_a_port_each_that_no_other_setting_has():
-    def problems(**settings: str) -> str:
-        with pytest.raises(SettingsError) as caught:
-            Settings.from_environ({f"NEREUS_{name}": value for name, value in settings.items()})
-        return str(caught.value)
-
-    said = problems(CPU_DEVICES="4x1", EXECUTORS="0.0.0.0:8088")
-    assert said == (
+    assert executor_port_problems(Address("0.0.0.0", 8088), 4, {8090: "NODE_HTTP"}) == [
         "NEREUS_EXECUTORS=0.0.0.0:8088: takes the ports 8088 to 8091, one a device, of which NEREUS_NODE_HTTP has 8090"
         "; choose another first port"
-    )
-    assert "65535 is the last" in problems(CPU_DEVICES="0;1;2", EXECUTORS="0.0.0.0:65534")
-    assert Settings.from_environ({"NEREUS_CPU_DEVICES": "4x1", "NEREUS_EXECUTORS": "[::]:8086"}).executors.port == 8086
+    ]
+    assert "65535 is the last" in executor_port_problems(Address("0.0.0.0", 65534), 3, {})[0]
+    assert executor_port_problems(Address("::", 8086), 4, {8090: "NODE_HTTP"}) == []
 
 
 def test_gateways_have_names_that_last_and_that_a_member_may_have():

@@ -1,9 +1,7 @@
 """Structured logging: one line an event, to standard error, in all processes.
 
-Lines have the same shape in every process, and never contents of queries.
-
-Lines have a limited length, and lines of a kind a limited rate: nobody can fill a disk by causing them. The first line
-after those left out has their number.
+Lines have the same shape in every process, and never contents of queries. Lines have a limited length, and lines of a
+kind a limited rate: nobody can fill a disk by causing them. The first line after those left out has their number.
 """
 
 from __future__ import annotations

@@ -43,14 +43,6 @@ def _host_of(url: str) -> str:
         return ""
 
 
-def _devices_named(cpu_devices: str) -> int:
-    """CPU devices that ``NEREUS_CPU_DEVICES`` names by itself; hardware adds more."""
-    if cpu_devices in ("auto", "none"):
-        return 1
-    count, times, _ = cpu_devices.partition("x")
-    return int(count) if times else cpu_devices.count(";") + 1
-
-
 def executor_port_problems(first: Address, devices: int, listening: Mapping[int, str]) -> list[str]:
     """Return a line for each port of the executors that cannot be used.
 
@@ -102,10 +94,7 @@ def _check_control_plane(read: Reader, values: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting, parsed.
-
-    Times are in seconds and sizes in bytes unless the name says otherwise.
-    """
+    """Every setting, parsed: seconds and bytes unless the name says otherwise."""
 
     home: Path = setting("HOME", ".nereus", parse.folder)
     """The folder in which the local appliance writes everything."""
@@ -184,11 +173,9 @@ class Settings:
     """Days for which audit entries are kept."""
     max_upload_bytes: int = setting("MAX_UPLOAD_MB", "512", parse.whole(1, 16_384, MIB))
     """Largest ONNX or validation upload."""
-    blob_transfers: int = setting("BLOB_TRANSFERS", "8", parse.whole(1, 1000))
-    """Models and validation sets that a web process sends to nodes at a time, one to each."""
     blob_bytes_per_s: float = setting("BLOB_MB_S", "100", parse.number(0, 100_000, times=1e6))
-    """Rate that these transfers share, in 10^6 bytes a second; 0: no limit. The default leaves a fifth of a gigabit
-    link to all else."""
+    """Rate that models and validation sets on their way to nodes share, in 10^6 bytes a second; 0: no limit. The
+    default leaves a fifth of a gigabit link to all else."""
     max_request_bytes: int = setting("MAX_REQUEST_MB", "80", parse.whole(1, 1024, MIB))
     """Largest query, a body or a gRPC message. An application's queries have a lower limit where its inputs have fixed
     sizes. Boxes of a cluster refuse larger frames from each other: set it alike on all."""
@@ -225,14 +212,6 @@ class Settings:
     device_costs: dict[str, float] = setting("DEVICE_COSTS", "", parse.factors)
     """Cost of a second of a device, relative to others, by device type or kind, as in ``cpu=1,cuda=16``; those not
     named cost 1. For `infaas-greedy`, which saves devices."""
-    infadapter_alpha: float = setting("INFADAPTER_ALPHA", "1", parse.number(0, 1e6))
-    """Worth of a point of mean accuracy to the stack `infadapter`."""
-    infadapter_beta: float = setting("INFADAPTER_BETA", "0.05", parse.number(0, 1e6))
-    """Cost of a core in use, for the same stack."""
-    infadapter_gamma: float = setting("INFADAPTER_GAMMA", "0.35", parse.number(0, 1e6))
-    """Cost of a second of an application's longest load, for the same stack."""
-    infadapter_cores: int = setting("INFADAPTER_CORES", "0", parse.whole(0, 1_000_000))
-    """Cores that the same stack may use of all devices together; 0: all."""
     queue_rows: int = setting("QUEUE_ROWS", "512", parse.whole(1, 100_000))
     """Rows that may wait per device before queries are refused."""
     profile_share: float = setting("PROFILE_SHARE", "0.05", parse.number(0.01, 0.5))
@@ -282,12 +261,9 @@ class Settings:
                 problems.append(f"{PREFIX}{name}={address}: must be another port than {PREFIX}{other}")
             listening.setdefault(address.port, name)
         if self.executors is not None:
-            problems += executor_port_problems(self.executors, _devices_named(self.cpu_devices), listening)
+            # Hardware decides how many ports they take.
+            problems += executor_port_problems(self.executors, 1, listening)
         return problems
-
-    def environ(self) -> dict[str, str]:
-        """Variables of a child's environment: paths on which all children must agree."""
-        return {PREFIX + "HOME": str(self.home)}
 
     @property
     def tls_used(self) -> bool:
@@ -310,12 +286,10 @@ class Settings:
 
     @property
     def gateway_core_socket(self) -> Path:
-        """The address at which the first of several gateways listens for the others."""
         return self.socket_folder / "gateway-core.sock"
 
     @property
     def gateway_names(self) -> tuple[str, ...]:
-        """Names of this box's gateways, of at most 63 characters, as members'."""
         first = f"{self.node_name}-gateway"
         names = [first, *(f"{first}-{number}" for number in range(2, self.gateways + 1))]
         return tuple(disk.safe_name(name, 63) for name in names)

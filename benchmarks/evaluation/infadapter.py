@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, pvariance
 
-from scheduler.allocation import strategies
 from scheduler.allocation.problem import (
     ApplicationDemand,
     CandidateVariant,
@@ -27,6 +26,7 @@ from scheduler.allocation.problem import (
     Problem,
 )
 from scheduler.simulation.largest_second import MINUTE, TREND
+from scheduler.stacks import strategies
 from scheduler.stacks.infadapter.capacity_line import CapacityLine, fitted
 
 from .page import Claim, Context, Grid, Results, Section, claim, number, percent

@@ -139,7 +139,7 @@ def planned(plan: dict[str, Any]) -> Planned:
     residents = [
         (resident["variant"], device["device"])
         for device in wire["devices"]
-        for resident in (*device["residents"], *device["relief"])
+        for resident in (*device["residents"], *device["standby_residents"])
     ]
     made = datetime.fromisoformat(plan["created"]).timestamp()
     return Planned(

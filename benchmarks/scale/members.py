@@ -31,7 +31,7 @@ from workers.protocol.specs import (
     Reach,
     VariantStats,
 )
-from workers.transport.identity import MemberIdentity
+from workers.trust.member import MemberIdentity
 
 #: seconds that a node takes to load what a plan wants, before it reports that
 LOAD_S = 0.05

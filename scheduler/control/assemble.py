@@ -14,7 +14,6 @@ from registry.profiling import OPEN
 from scheduler.allocation.problem import (
     ApplicationDemand,
     CandidateVariant,
-    CostWeights,
     DeviceResources,
     Problem,
 )
@@ -113,12 +112,6 @@ def assemble(
         variants=variants,
         time_limit_s=settings.NEREUS.solve_s,
         milp_s=settings.NEREUS.solve_s / 3,
-        costs=CostWeights(
-            settings.NEREUS.infadapter_alpha,
-            settings.NEREUS.infadapter_beta,
-            settings.NEREUS.infadapter_gamma,
-            settings.NEREUS.infadapter_cores or None,
-        ),
     )
 
 

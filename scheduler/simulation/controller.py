@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from scheduler.allocation import strategies
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
-from scheduler.allocation.verification import violations
+from scheduler.allocation.verification import UnusableProblem, violations
 from scheduler.control.demand import FLOOR, HISTORY_S, QUANTILE, Estimates, bands, estimates
-from scheduler.control.relief import relief
+from scheduler.stacks import strategies
 from scheduler.stacks.registry import PLACED_ONCE, trigger_of
 from workers.gateway.bursts import BurstDetector
 
@@ -31,14 +30,12 @@ class Planned:
     """A plan and what it asks of each device.
 
     Attributes:
-        standby: faster variants to keep warm.
         blocked: variants that may not run under this plan.
     """
 
     at: float
     problem: Problem
     allocation: Allocation
-    standby: Mapping[str, list[str]]
     blocked: Mapping[str, frozenset[str]]
 
 
@@ -92,7 +89,7 @@ class Controller:
         problem = self._problem(now, loaded, observed)
         try:
             allocation = self._strategy(problem)
-        except strategies.UnusableProblem as error:
+        except UnusableProblem as error:
             raise SimulationError(f"the problem at {now:g} s cannot be planned for: {error}") from None
         broken = violations(problem, allocation)
         if broken:
@@ -139,13 +136,10 @@ class Controller:
             previous=previous,
             at_s=now,
             costs=scenario.costs,
-            arrival_shape=scenario.control.arrival_shape,
         )
 
     def _planned(self, now: float, problem: Problem, allocation: Allocation) -> Planned:
-        # Standby variants are worth their memory, but not the time for which a device would be blocked to load them.
-        standby = {} if not self._scenario.instant_loads or allocation.residents else relief(problem, allocation)
-        planned = Planned(now, problem, allocation, standby, blocking(problem, allocation))
+        planned = Planned(now, problem, allocation, blocking(problem, allocation))
         self.plans.append(planned)
         if self._trigger is not None:
             self._trigger.planned(problem, allocation)

@@ -188,8 +188,6 @@ class LateEngine(Engine):
             placed[placement.device].add(placement.variant)
             if placement.variant not in resident[placement.device]:
                 resident[placement.device].append(placement.variant)
-        for name, some in planned.standby.items():
-            resident[name] += [variant for variant in some if variant not in resident[name]]
         # Devices have too little room for loads to wait for a calm.
         self._tight = planned.allocation.carried is not None and planned.allocation.carried < ROOM
         for name, device in self._devices.items():

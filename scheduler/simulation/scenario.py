@@ -29,7 +29,6 @@ class ControlSettings:
         headroom: planned demand over the forecast.
         solve_s: limit of a solve in wall time. A solve that it cuts short is counted, for results may then differ from
             run to run.
-        arrival_shape: see :class:`~scheduler.allocation.problem.Problem`.
     """
 
     period_s: float = 10.0
@@ -38,7 +37,6 @@ class ControlSettings:
     headroom: float = 1.0
     solve_s: float = 10.0
     forecaster: str = TREND
-    arrival_shape: float = Problem.arrival_shape
 
 
 @dataclass(frozen=True)
@@ -254,7 +252,6 @@ def _control(table: Table) -> ControlSettings:
         headroom=table.number("headroom", usual.headroom, 1, 3),
         solve_s=table.number("solve_s", usual.solve_s, 0.05, 3600),
         forecaster=table.text("forecaster", usual.forecaster, ALL),
-        arrival_shape=table.number("arrival_shape", usual.arrival_shape, 0.01, 1),
     )
     table.finish()
     return control

@@ -14,7 +14,7 @@ from benchmarks.evaluation.runs import Case, Outcome, Runner, SourceChanged
 from benchmarks.evaluation.worlds import SEEDS, published
 from scheduler.simulation import simulate
 from scheduler.simulation.seconds import Second
-from scheduler.stacks.ramsis.expectation import Expected
+from scheduler.stacks.paper import Expected
 
 from .worlds import folder
 
@@ -288,7 +288,7 @@ def test_ramsis_claims_hold_for_the_loads_that_the_paper_shows():
     assert verdicts(ramsis._load_claims(None, found)) == ["reproduced"] * 3
     found["1200/s"]["jellyfish+"] = outcome(0.002, 78.5)
     assert verdicts(ramsis._load_claims(None, found)) == ["refuted", "refuted", "reproduced"]
-    expected = {1200: Expected(77.9, 0.002, 0.0), 3600: Expected(50.0, 0.4, 0.2)}
+    expected = {1200: Expected(77.9, 0.002), 3600: Expected(50.0, 0.4)}
     for ratio, verdict in ((0.001, "reproduced"), (0.01, "refuted")):
         assert verdicts(ramsis.expected_claims({"1200/s": outcome(ratio, 78.0)}, expected)) == [verdict]
     trace = {name: outcome(0.02, 66.0) for name in ("ramsis", "jellyfish+", "modelswitching")}

@@ -1,4 +1,4 @@
-"""Latency curves, example queries, numbers and the outbox.
+"""Example queries, numbers and the outbox.
 
 Plain values go in, and plain values come out.
 """

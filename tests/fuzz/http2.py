@@ -5,11 +5,13 @@ They are the same in any pieces, and nothing of a closed connection stays rememb
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from hyperframe.frame import ContinuationFrame, DataFrame, HeadersFrame, PingFrame, PriorityFrame, WindowUpdateFrame
 
 from tests.net.test_parsers import BLOCK, GREETING, Frames
 from workers.net.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, Http2Error, parse_settings
-from workers.net.http2.headers import HeaderDecoder, KnownBytes, MalformedHeaders
+from workers.net.http2.headers import HeaderDecoder, MalformedHeaders
 from workers.net.limits import Http2Limits
 
 LIMITS = Http2Limits()
@@ -44,7 +46,7 @@ def check(data: bytes) -> None:
             if not found.parser.stopped:
                 found.feed(data[offset : offset + size])
         assert found.events == whole.events, size
-    shared = KnownBytes()
+    shared = SimpleNamespace(known_bytes=0)
     first, again = HeaderDecoder(LIMITS, shared), HeaderDecoder(LIMITS, shared)
     for event in whole.events:
         if not isinstance(event, tuple):
@@ -54,10 +56,10 @@ def check(data: bytes) -> None:
             break
         if event[0] == "frame" and event[1] == 4:
             settings(event[4])
-    assert 0 <= shared.total <= 2 * LIMITS.known_connection_bytes
+    assert 0 <= shared.known_bytes <= 2 * LIMITS.known_connection_bytes
     first.forget()
     again.forget()
-    assert shared.total == 0
+    assert shared.known_bytes == 0
 
 
 def decoded_alike(remembers: HeaderDecoder, never: HeaderDecoder, block: bytes) -> bool:

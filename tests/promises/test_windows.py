@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.allocation import strategies
 from scheduler.promises import windows
 from scheduler.promises.windows import (
     LEAST_WINDOWS,
@@ -21,6 +20,7 @@ from scheduler.promises.windows import (
 )
 from scheduler.simulation.controller import Controller
 from scheduler.simulation.scenario import ControlSettings
+from scheduler.stacks import strategies
 from scheduler.stacks.ramsis import strategy as by_policy
 
 from .worlds import problem, world
@@ -135,4 +135,4 @@ def test_with_policies_the_long_run_is_promised_by_their_decision_process():
 
 def test_above_all_policies_there_is_no_process():
     made = world(demand=60.0, stack="ramsis")
-    assert by_policy.expectations(made.problem, made.allocation, {"digits": 1e6}, by_policy.PROCESSES["ramsis"]) == {}
+    assert by_policy.promised(made.problem, made.allocation, {"digits": 1e6}) == {}

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler.allocation import strategies
 from scheduler.allocation.reasons import explained
 from scheduler.allocation.verification import violations
 from scheduler.simulation import simulate
 from scheduler.simulation.scenario import ControlSettings
 from scheduler.simulation.stacks import ALL, POLICIES, ROUTERS, choose
+from scheduler.stacks import strategies
 from scheduler.stacks.registry import PAPERS
 from tests.allocation.worlds import changed, problems, slow_to_load, with_loaded
 from tests.examples import examples

@@ -21,27 +21,14 @@ class LoadPolicy:
 
     Attributes:
         steps: places of variants. Longer queues are taken for the longest one.
-        batches: rows of a batch; empty: all that wait.
     """
 
     load: float
     steps: Steps
-    batches: Steps = ()
 
     def choose(self, rows: int, slack_s: float) -> int:
-        return _at(self.steps, rows, slack_s)
-
-    def batch(self, rows: int, slack_s: float) -> int:
-        """Number of the waiting rows to run at once."""
-        if not self.batches:
-            return rows
-        some = _at(self.batches, rows, slack_s)
-        return some if some < len(self.batches) else rows
-
-
-def _at(steps: Steps, rows: int, slack_s: float) -> int:
-    by_slack = steps[min(rows, len(steps)) - 1]
-    return by_slack[max(0, bisect_right(by_slack, slack_s, key=itemgetter(0)) - 1)][1]
+        by_slack = self.steps[min(rows, len(self.steps)) - 1]
+        return by_slack[max(0, bisect_right(by_slack, slack_s, key=itemgetter(0)) - 1)][1]
 
 
 @dataclass(frozen=True)

@@ -396,14 +396,7 @@ def _slow(body: Buffer, header_length: int | None, text: bool) -> bool:
 
 
 def _decompressed(encoding: bytes, body: Buffer, most: int) -> Buffer | None:
-    """Return a body decompressed.
-
-    Returns:
-        None: that is too much for the event loop.
-
-    Raises:
-        GatewayError: the body is too large or cannot be decompressed.
-    """
+    """Return a body decompressed; None: that is too much for the event loop. Raises GatewayError."""
     try:
         return compression.decompress(encoding, body, min(most, IN_LOOP_BYTES))
     except compression.CompressionError as error:

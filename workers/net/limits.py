@@ -40,11 +40,10 @@ class Rate:
 class RefusalLimits:
     """Limits on the requests of one HTTP/2 connection that come to nothing.
 
-    Such requests end in a reset by either side, or are refused by their headers.
-
-    Streams that are reset do not count as open, so ``streams`` alone does not bound the work that a client causes.
-    Burst and rate are Node's (``streamResetBurst``, ``streamResetRate``). An answered request allows another reset:
-    clients whose deadlines pass while a server is overloaded are no flood.
+    Such requests end in a reset by either side, or are refused by their headers. Streams that are reset do not count as
+    open, so ``streams`` alone does not bound the work that a client causes. Burst and rate are Node's
+    (``streamResetBurst``, ``streamResetRate``). An answered request allows another reset: clients whose deadlines pass
+    while a server is overloaded are no flood.
     """
 
     burst: int = 1000

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
-
 from scheduler.allocation.problem import (
     Allocation,
     ApplicationDemand,
@@ -15,7 +13,7 @@ from scheduler.allocation.problem import (
     Placement,
     Problem,
 )
-from scheduler.control.relief import MEMORY_SHARE, standby_variants
+from scheduler.control.standby import MEMORY_SHARE, standby_variants
 
 MIB = 2**20
 
@@ -42,12 +40,8 @@ def test_a_strategys_residents_stand_by_in_its_order_without_those_that_are_plac
     assert found == {"d0": ["small", "middle"]}
 
 
-def test_a_strategy_without_residents_gets_its_fastest_variants():
-    assert standby_variants(problem(None, BIG, MIDDLE, SMALL), allocation("big")) == {"d0": ["small"]}
-
-
-@pytest.mark.parametrize("residents", [{}, {"d0": ("big", "middle", "small")}])
-def test_standby_variants_leave_a_part_of_the_devices_memory_free(residents):
+def test_standby_variants_leave_a_part_of_the_devices_memory_free():
+    residents = {"d0": ("big", "middle", "small")}
     # Two fit into the part that may be used, the placed one among them.
     memory = int(20 * MIB / MEMORY_SHARE)
     world = problem(memory, BIG, MIDDLE, SMALL)

@@ -14,9 +14,12 @@ import pytest
 from cryptography import x509
 
 from tests.authority import Authority
-from workers import certificates, disk, tls
-from workers.certificates import CertificateError, OwnCertificate, box_names, names_of
+from workers import disk
 from workers.settings import Settings
+from workers.trust import control_plane
+from workers.trust import server as own_server
+from workers.trust.authority import CertificateError
+from workers.trust.server import OwnCertificate, ServerIdentity, box_names, names_of
 
 UTC = datetime.UTC
 NOW = datetime.datetime(2026, 11, 22, tzinfo=UTC)
@@ -121,11 +124,11 @@ def settings(home, **given: str) -> Settings:
 
 def test_members_here_trust_their_own_console_and_nothing_else(tmp_path):
     chosen = settings(tmp_path, TLS="on")
-    server = tls.ServerIdentity(chosen).context
-    client = tls.client_context(chosen, chosen.control_url)
+    server = ServerIdentity(chosen).context
+    client = control_plane.client_context(chosen, chosen.control_url)
     assert handshake(server, client)
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(tls.ServerIdentity(settings(tmp_path / "other", TLS="on")).context, client)
+        handshake(ServerIdentity(settings(tmp_path / "other", TLS="on")).context, client)
 
 
 def test_a_given_certificate_is_pinned_by_members_here_even_after_its_end(tmp_path):
@@ -133,10 +136,10 @@ def test_a_given_certificate_is_pinned_by_members_here_even_after_its_end(tmp_pa
     given = authority.issue("given", "box.example.com", days=0)
     chosen = settings(tmp_path, TLS_CERT=str(given.certificate), TLS_KEY=str(given.key))
     assert chosen.console.tls and chosen.control_url.startswith("https://127.0.0.1:")
-    client = tls.client_context(chosen, chosen.control_url)
-    assert handshake(tls.ServerIdentity(chosen).context, client) == given.serial
+    client = control_plane.client_context(chosen, chosen.control_url)
+    assert handshake(ServerIdentity(chosen).context, client) == given.serial
     other = authority.issue("other", "box.example.com")
-    impostor = tls.ServerIdentity(settings(tmp_path, TLS_CERT=str(other.certificate), TLS_KEY=str(other.key)))
+    impostor = ServerIdentity(settings(tmp_path, TLS_CERT=str(other.certificate), TLS_KEY=str(other.key)))
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(impostor.context, client)
 
@@ -144,57 +147,56 @@ def test_a_given_certificate_is_pinned_by_members_here_even_after_its_end(tmp_pa
 def test_another_control_plane_is_trusted_by_the_ca_file(tmp_path):
     authority = Authority(tmp_path)
     given = authority.issue("plane", "control.example.com")
-    server = tls.ServerIdentity(settings(tmp_path, TLS_CERT=str(given.certificate), TLS_KEY=str(given.key))).context
+    server = ServerIdentity(settings(tmp_path, TLS_CERT=str(given.certificate), TLS_KEY=str(given.key))).context
     url = "https://control.example.com:8080"
     trusting = settings(tmp_path, CONTROL_URL=url, CA_FILE=str(authority.file))
-    assert handshake(server, tls.client_context(trusting, url), "control.example.com") == given.serial
+    assert handshake(server, control_plane.client_context(trusting, url), "control.example.com") == given.serial
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-        handshake(server, tls.client_context(trusting, url), "elsewhere.example.com")
+        handshake(server, control_plane.client_context(trusting, url), "elsewhere.example.com")
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(server, tls.client_context(settings(tmp_path, CONTROL_URL=url), url), "control.example.com")
+        handshake(server, control_plane.client_context(settings(tmp_path, CONTROL_URL=url), url), "control.example.com")
 
 
 def test_an_own_certificate_that_cannot_be_renewed_serves_on(tmp_path):
-    """Its authority's key is lost, and the box has a new name."""
-    first = tls.ServerIdentity(settings(tmp_path, TLS="on"))
+    first = ServerIdentity(settings(tmp_path, TLS="on"))
     (tmp_path / "tls" / "authority-key.pem").unlink()
     renamed = settings(tmp_path, TLS="on", ALLOWED_HOSTS="new.example.com")
-    client = tls.client_context(renamed, renamed.control_url)
-    assert handshake(tls.ServerIdentity(renamed).context, client) == handshake(first.context, client)
+    client = control_plane.client_context(renamed, renamed.control_url)
+    assert handshake(ServerIdentity(renamed).context, client) == handshake(first.context, client)
 
 
 def test_what_is_no_pair_names_the_settings(tmp_path):
     authority = Authority(tmp_path)
     one, two = authority.issue("one", "a"), authority.issue("two", "a")
     with pytest.raises(CertificateError, match=r"NEREUS_TLS_CERT=.*one\.pem, NEREUS_TLS_KEY=.*two-key\.pem: must be"):
-        tls.prepare(settings(tmp_path, TLS_CERT=str(one.certificate), TLS_KEY=str(two.key)))
+        own_server.prepare(settings(tmp_path, TLS_CERT=str(one.certificate), TLS_KEY=str(two.key)))
 
 
-def serve_and_trust(home) -> tuple[tls.ServerIdentity, ssl.SSLContext]:
+def serve_and_trust(home) -> tuple[ServerIdentity, ssl.SSLContext]:
     chosen = settings(home, TLS="on")
-    return tls.ServerIdentity(chosen), ssl.create_default_context(cafile=tls.own(chosen).authority_file)
+    return ServerIdentity(chosen), ssl.create_default_context(cafile=own_server.own(chosen).authority_file)
 
 
 def test_a_rotated_certificate_has_another_key_and_the_same_authority(tmp_path):
     server, client = serve_and_trust(tmp_path)
     first = handshake(server.context, client)
-    key = tls.own(settings(tmp_path)).server_file.read_bytes()
-    tls.rotate_own(settings(tmp_path, TLS="on"), authority=False)
+    key = own_server.own(settings(tmp_path)).server_file.read_bytes()
+    own_server.rotate_own(settings(tmp_path, TLS="on"), authority=False)
     assert handshake(server.context, client) == first, "until the files are looked at"
     assert server.refresh() and handshake(server.context, client) != first
-    assert tls.own(settings(tmp_path)).server_file.read_bytes()[:200] != key[:200]
+    assert own_server.own(settings(tmp_path)).server_file.read_bytes()[:200] != key[:200]
     assert not server.refresh()
 
 
 def test_clients_of_the_authority_before_and_of_the_new_one_are_served(tmp_path):
     server, before = serve_and_trust(tmp_path)
-    tls.rotate_own(settings(tmp_path, TLS="on"), authority=True)
+    own_server.rotate_own(settings(tmp_path, TLS="on"), authority=True)
     assert server.refresh()
     again, after = serve_and_trust(tmp_path)
     assert handshake(server.context, before) == handshake(server.context, after) == handshake(again.context, before)
     assert before.get_ca_certs() != after.get_ca_certs()
     # An authority that was replaced twice is not trusted forever.
-    tls.rotate_own(settings(tmp_path, TLS="on"), authority=True)
+    own_server.rotate_own(settings(tmp_path, TLS="on"), authority=True)
     server.refresh()
     assert handshake(server.context, after)
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -205,9 +207,8 @@ class PowerCut(Exception):
     pass
 
 
-@pytest.mark.parametrize("writes", range(6))
+@pytest.mark.parametrize("writes", range(4))
 def test_a_rotation_that_is_cut_off_is_completed_or_never_was(tmp_path, monkeypatch, writes):
-    """Before each of its files."""
     server, before = serve_and_trust(tmp_path)
     write, left = disk.write_private, [writes]
 
@@ -220,25 +221,23 @@ def test_a_rotation_that_is_cut_off_is_completed_or_never_was(tmp_path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(disk, "write_private", until_the_cut)
         try:
-            tls.rotate_own(settings(tmp_path, TLS="on"), authority=True)
+            own_server.rotate_own(settings(tmp_path, TLS="on"), authority=True)
         except PowerCut:
-            assert writes < 5
+            assert writes < 3
     server.refresh()
     after, new = serve_and_trust(tmp_path)
     for context in (server.context, after.context):
         assert handshake(context, before) and handshake(context, new)
     assert (before.get_ca_certs() == new.get_ca_certs()) is (writes == 0)
-    assert not (tmp_path / "tls" / "authority-next.pem").exists()
 
 
 def test_a_server_that_runs_for_years_renews_its_certificate(tmp_path, monkeypatch):
-    """Long before its end, while clients go on."""
     server, client = serve_and_trust(tmp_path)
     began, serials = datetime.datetime.now(UTC), []
     for year in range(25):
-        monkeypatch.setattr(certificates, "_now", lambda year=year: began + year * YEAR)
+        monkeypatch.setattr(own_server, "_now", lambda year=year: began + year * YEAR)
         server.refresh()
-        end = certificate(tls.own(settings(tmp_path))).not_valid_after_utc
-        assert end - certificates._now() >= certificates.RENEW_BEFORE
+        end = certificate(own_server.own(settings(tmp_path))).not_valid_after_utc
+        assert end - own_server._now() >= own_server.RENEW_BEFORE
         serials.append(handshake(server.context, client))
     assert len(set(serials)) == 5

@@ -1,7 +1,4 @@
-"""Members with certificates of one cluster.
-
-Handshakes between them use real sockets.
-"""
+"""Members with certificates of one cluster. Handshakes between them use real sockets."""
 
 from __future__ import annotations
 
@@ -11,25 +8,24 @@ import ssl
 import threading
 from pathlib import Path
 
-from workers.transport.authority import ClusterAuthority
-from workers.transport.identity import MemberIdentity, PeerIdentity, peer_of
+from workers.trust.authority import Authority
+from workers.trust.member import MemberIdentity, PeerIdentity, certify, peer_of
 
 NOW = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)
 
 
 def member(
-    authority: ClusterAuthority, file: Path, role: str = "node", name: str = "a", now: datetime.datetime = NOW
+    authority: Authority, file: Path, role: str = "node", name: str = "a", now: datetime.datetime = NOW
 ) -> MemberIdentity:
-    """A member whose certificate was issued at ``now``."""
     identity = MemberIdentity(file, role, name)
     renew(authority, identity, role, name, now)
     return identity
 
 
-def renew(authority: ClusterAuthority, identity: MemberIdentity, role: str = "node", name: str = "a", now=NOW) -> None:
-    issued = authority.issue(identity.request(), role, name, now)
-    identity.store(issued.certificate, authority.authorities)
+def renew(authority: Authority, identity: MemberIdentity, role: str = "node", name: str = "a", now=NOW) -> None:
+    issued = certify(authority, identity.request(), role, name, now)
+    identity.store(issued.certificate, authority.trusted.decode())
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[PeerIdentity, PeerIdentity]:

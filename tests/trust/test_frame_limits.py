@@ -29,10 +29,10 @@ from workers.protocol.frame_limits import (
 )
 from workers.protocol.frames import AskLease, Cluster, FromExecutor, Hello, ResultTensor, ToExecutor
 from workers.protocol.framing import PREFIX, VERSION, FrameError, Framing
-from workers.transport import endpoints
-from workers.transport.authority import ClusterAuthority
-from workers.transport.endpoints import Endpoint, MemberListener, TlsClient, connect
-from workers.transport.identity import MemberIdentity, PeerIdentity
+from workers.trust import endpoints
+from workers.trust.authority import Authority
+from workers.trust.endpoints import Endpoint, MemberListener, TlsClient, connect
+from workers.trust.member import MemberIdentity, PeerIdentity
 
 from .worlds import NOW, member
 
@@ -76,10 +76,8 @@ def test_limits_follow_from_the_settings():
 
 
 class Ends:
-    """A listener with its identity, and those who may connect."""
-
     def __init__(self, folder) -> None:
-        authority = ClusterAuthority.make()
+        authority = Authority.make()
         self.node = member(authority, folder / "node.pem", "node", "far", NOW)
         self.gateway = member(authority, folder / "gateway.pem", "gateway", "box-gateway", NOW)
         self.received: list[int] = []
@@ -166,7 +164,6 @@ async def test_a_member_has_a_bounded_number_of_connections(ends, monkeypatch):
 
 
 async def test_the_kernel_watches_connections_between_boxes(ends):
-    """Nobody closes the connections of a box that is gone."""
     node = PeerIdentity("node", "far", ends.node.key_hash)
     async with ends.listening() as port:
         client = TlsClient(ends.gateway.client_context, LIMITS)

@@ -1,11 +1,10 @@
-"""A member's trust in its control plane, whose authority a fingerprint pins.
+"""Whom outgoing connections trust: the control plane by its pinned fingerprint, all else by authorities.
 
-``NEREUS_CONTROL_FINGERPRINT`` is the pin.
-
-The control plane's page :data:`PATH` has the authority, which is public. A member asks for it once, over a connection
-that cannot be verified yet and on which nothing else is sent, compares it with the pin, and keeps it in its home. From
-then on each connection is verified by it before a token or credential is sent. An authority that replaces it is used
-where the one before certifies it (``docs/decisions/21-boxes-and-releases.md``).
+``NEREUS_CONTROL_FINGERPRINT`` is the pin. The control plane's page :data:`PATH` has the authority, which is public. A
+member asks for it once, over a connection that cannot be verified yet and on which nothing else is sent, compares it
+with the pin, and keeps it in its home. From then on each connection is verified by it before a token or credential is
+sent. An authority that replaces it is used where the one before certifies it
+(``docs/decisions/21-boxes-and-releases.md``).
 """
 
 from __future__ import annotations
@@ -20,9 +19,11 @@ from urllib.parse import urlsplit
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from . import disk, log
-from .certificates import issued_by, public_pem
-from .settings import Settings
+from workers import disk, log
+from workers.settings import Settings
+
+from . import server
+from .authority import NO_CHECK_TIME, blocks, issued_by, public_pem
 
 #: where a control plane shows its authority, and that of the authority before it, as PEM
 PATH = "/authority.pem"
@@ -32,13 +33,70 @@ _TIMEOUT_S = 5.0
 #: bytes of an answer that are read
 _ANSWER_BYTES = 65_536
 _PINNED = b"pinned by sha256:"
-CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.DOTALL)
 
 logger = log.get("trust")
 
 
 class TrustError(Exception):
     """The control plane is not the pinned one; says why, and what to do."""
+
+
+def trust_file(settings: Settings) -> Path | None:
+    """The file by which clients trust this box's servers; None where none uses TLS."""
+    if not settings.tls_used:
+        return None
+    if settings.tls_cert is None:
+        return server.own(settings).authority_file
+    return settings.ca_file or Path(ssl.get_default_verify_paths().cafile or settings.tls_cert)
+
+
+def client_context(settings: Settings, url: str) -> ssl.SSLContext | None:
+    """Trust for an outgoing connection; None where ``url`` uses no TLS.
+
+    Raises:
+        OSError: the authorities cannot be read (``ssl.SSLError`` is one).
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("https", "wss"):
+        return None
+    if settings.control_fingerprint:
+        authority = _kept(settings)
+        if authority is None:
+            raise FileNotFoundError(f"{authority_file(settings)}: the control plane's authority was not fetched yet")
+        return ssl.create_default_context(cadata=public_pem(authority).decode())
+    if settings.console.tls and parts.netloc == settings.console.local:
+        return _own_console(settings)
+    return ssl.create_default_context(cafile=settings.ca_file)
+
+
+async def control_context(settings: Settings) -> ssl.SSLContext | None:
+    """Return a context that trusts the control plane; None without TLS.
+
+    Its authority is fetched where it is pinned and not here yet.
+
+    Raises:
+        TrustError: the control plane shows another authority than the pinned one.
+        OSError: the authorities cannot be obtained.
+    """
+    await obtain(settings)
+    return client_context(settings, settings.control_url)
+
+
+def _own_console(settings: Settings) -> ssl.SSLContext:
+    """Trust this box's own console by its certificate alone, whatever the clock."""
+    if settings.tls_cert is None:
+        context = ssl.create_default_context(cafile=server.own(settings).authority_file)
+    else:
+        # The certificate's names are for clients elsewhere; here the certificate itself is known.
+        shown = (block for block in blocks(settings.tls_cert.read_bytes()) if b" CERTIFICATE-" in block)
+        context = ssl.create_default_context(cadata=next(shown, b"").decode())
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags |= NO_CHECK_TIME
+    return context
+
+
+# --- the pin ----------------------------------------------------------------------------------------------------------
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
@@ -54,14 +112,6 @@ def authority_file(settings: Settings) -> Path:
     return settings.home / "members" / "control-authority.pem"
 
 
-def context(settings: Settings) -> ssl.SSLContext:
-    """Trust the pinned authority alone; OSError if it was not fetched yet."""
-    authority = _kept(settings)
-    if authority is None:
-        raise FileNotFoundError(f"{authority_file(settings)}: the control plane's authority was not fetched yet")
-    return ssl.create_default_context(cadata=public_pem(authority).decode())
-
-
 async def obtain(settings: Settings) -> None:
     """Fetch the pinned authority where this home does not have it, and keep it.
 
@@ -71,15 +121,18 @@ async def obtain(settings: Settings) -> None:
     """
     if not settings.control_fingerprint or _kept(settings) is not None:
         return
-    shown = await _shown(settings, _unverified())
-    if fingerprint(shown[0]) != settings.control_fingerprint:
+    # For the one request whose answer is verified by itself.
+    unverified = ssl.create_default_context()
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
+    shown = (await _shown(settings, unverified))[0]
+    if fingerprint(shown) != settings.control_fingerprint:
         raise TrustError(
-            f"NEREUS_CONTROL_FINGERPRINT: {settings.control_url} shows the authority sha256:{fingerprint(shown[0])}, "
+            f"NEREUS_CONTROL_FINGERPRINT: {settings.control_url} shows the authority sha256:{fingerprint(shown)}, "
             f"and sha256:{settings.control_fingerprint} is pinned. No token was sent. Either something else answers at "
             "this address, or the control plane's authority was replaced: then run nereus join there again"
         )
-    _keep(settings, shown[0])
-    logger.info("authority_kept", path=str(authority_file(settings)), fingerprint=fingerprint(shown[0]))
+    _keep(settings, shown)
 
 
 async def follow(settings: Settings) -> None:
@@ -87,8 +140,7 @@ async def follow(settings: Settings) -> None:
     while True:
         await asyncio.sleep(FOLLOW_EVERY_S)
         try:
-            if await refresh(settings):
-                logger.info("authority_replaced", path=str(authority_file(settings)))
+            await refresh(settings)
         except (TrustError, OSError) as error:
             logger.warning("authority_not_compared", reason=str(error) or type(error).__name__)
 
@@ -103,7 +155,7 @@ async def refresh(settings: Settings) -> bool:
     authority = _kept(settings)
     if not settings.control_fingerprint or authority is None:
         return False
-    shown, *by_earlier = await _shown(settings, context(settings))
+    shown, *by_earlier = await _shown(settings, client_context(settings, settings.control_url))
     if shown == authority:
         return False
     if not any(_certifies(authority, cross, shown) for cross in by_earlier):
@@ -114,8 +166,7 @@ async def refresh(settings: Settings) -> bool:
 
 def _certifies(earlier: x509.Certificate, cross: x509.Certificate, later: x509.Certificate) -> bool:
     """Whether ``cross`` is the later authority, certified by the earlier one."""
-    by_earlier = issued_by(cross, public_pem(earlier))
-    return by_earlier and cross.subject == later.subject and cross.public_key() == later.public_key()
+    return issued_by(cross, earlier) and cross.subject == later.subject and cross.public_key() == later.public_key()
 
 
 async def _shown(settings: Settings, trusting: ssl.SSLContext) -> list[x509.Certificate]:
@@ -133,7 +184,7 @@ async def _shown(settings: Settings, trusting: ssl.SSLContext) -> list[x509.Cert
             writer.close()
     status = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
     try:
-        shown = [x509.load_pem_x509_certificate(one) for one in CERTIFICATE.findall(answer)]
+        shown = [x509.load_pem_x509_certificate(block) for block in blocks(answer)]
     except ValueError:
         shown = []
     if status is None or status[1] != b"200" or not shown:
@@ -159,11 +210,4 @@ def _kept(settings: Settings) -> x509.Certificate | None:
 def _keep(settings: Settings, authority: x509.Certificate) -> None:
     pinned = _PINNED + settings.control_fingerprint.encode() + b"\n"
     disk.write_private(authority_file(settings), pinned + public_pem(authority))
-
-
-def _unverified() -> ssl.SSLContext:
-    """For the one request whose answer is verified by itself."""
-    trusting = ssl.create_default_context()
-    trusting.check_hostname = False
-    trusting.verify_mode = ssl.CERT_NONE
-    return trusting
+    logger.info("authority_kept", path=str(authority_file(settings)), fingerprint=fingerprint(authority))

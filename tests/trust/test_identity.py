@@ -1,7 +1,4 @@
-"""A member's identity in handshakes with members of its cluster.
-
-Strangers and damaged files are tested, too.
-"""
+"""A member's identity in handshakes with members of its cluster and strangers."""
 
 from __future__ import annotations
 
@@ -17,21 +14,20 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from tests.authority import Authority
-from workers.certificates import PEM, CertificateError
-from workers.transport.authority import ClusterAuthority
-from workers.transport.identity import MemberIdentity, client_context, peer_of, server_context, stored_key
+from tests.authority import Authority as PrivateAuthority
+from workers.trust.authority import Authority, CertificateError, blocks
+from workers.trust.member import MemberIdentity, certify, client_context, peer_of, server_context, stored_key
 
 from .worlds import DAY, NOW, handshake, member, renew
 
 
 @pytest.fixture(scope="module")
-def cluster() -> ClusterAuthority:
-    return ClusterAuthority.make()
+def cluster() -> Authority:
+    return Authority.make()
 
 
 def leaf(identity: MemberIdentity) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(b"".join(PEM.findall(identity.pem)[1:]))
+    return x509.load_pem_x509_certificate(b"".join(blocks(identity.pem)[1:]))
 
 
 def test_both_ends_see_role_name_and_key(cluster, tmp_path):
@@ -54,7 +50,7 @@ def test_contexts_speak_tls_1_3_and_demand_a_certificate_of_the_cluster(cluster,
     older.minimum_version, older.maximum_version = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2
     with pytest.raises(ssl.SSLError, match="UNSUPPORTED_PROTOCOL"):
         handshake(node.server_context(), older)
-    stranger = member(ClusterAuthority.make(), tmp_path / "stranger.pem")
+    stranger = member(Authority.make(), tmp_path / "stranger.pem")
     for server, client in ((node, stranger), (stranger, node)):
         with pytest.raises(ssl.SSLError, match=r"UNKNOWN_CA|CERTIFICATE_VERIFY_FAILED"):
             handshake(server.server_context(), client.client_context())
@@ -95,7 +91,7 @@ def test_dates_are_not_checked_by_peers(cluster, tmp_path):
 
 
 def test_certificates_that_are_no_members_get_a_clear_error(cluster, tmp_path):
-    private = Authority(tmp_path)
+    private = PrivateAuthority(tmp_path)
     issued = private.issue("web", "web.example")
     pem = issued.key.read_bytes() + issued.certificate.read_bytes() + private.file.read_bytes()
     node = member(cluster, tmp_path / "a.pem")
@@ -129,7 +125,7 @@ def _connected(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLO
 def test_the_file_is_private_and_keeps_the_key(cluster, tmp_path):
     file = tmp_path / "members" / "node-a.pem"
     identity = MemberIdentity(file, "node", "a")
-    assert not identity.issued and identity.due()
+    assert not identity.issued
     with pytest.raises(CertificateError, match="node 'a' has no certificate"):
         identity.server_context()
     assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
@@ -145,8 +141,8 @@ def test_the_file_is_private_and_keeps_the_key(cluster, tmp_path):
 def test_a_damaged_file_is_made_anew(cluster, tmp_path, damage):
     file = tmp_path / "a.pem"
     identity = member(cluster, file)
-    key, *certificates = PEM.findall(file.read_bytes())
-    other = PEM.findall(member(cluster, tmp_path / "other.pem").pem)[0]
+    key, *certificates = blocks(file.read_bytes())
+    other = blocks(member(cluster, tmp_path / "other.pem").pem)[0]
     made = {"certificates": b"".join(certificates), "twice": key + key, "other key": other + b"".join(certificates)}
     file.write_bytes(made.get(damage, damage))
     again = MemberIdentity(file, "node", "a")
@@ -161,22 +157,14 @@ def test_a_folder_that_cannot_be_written_costs_the_key_at_the_next_start_alone(c
     assert handshake(identity.server_context(), identity.client_context())
 
 
-@pytest.mark.parametrize(
-    ("later", "due"),
-    [(0 * DAY, False), (9.9 * DAY, False), (10.1 * DAY, True), (31 * DAY, True), (-0.9 * DAY, False), (-2 * DAY, True)],
-)
-def test_renewal_is_due_after_a_third_of_its_life_and_outside_of_it(cluster, tmp_path, later, due):
-    assert member(cluster, tmp_path / "a.pem").due(NOW + later) is due
-
-
 def test_another_certificate_calls_listeners_and_serves_beside_connections_of_the_one_before(cluster, tmp_path):
     identity = member(cluster, tmp_path / "a.pem")
     calls = []
     identity.on_replaced(lambda: calls.append(leaf(identity).serial_number))
     before = identity.server_context()
-    issued = cluster.issue(identity.request(), "node", "a", NOW)
-    identity.store(issued.certificate, cluster.authorities)
-    identity.store(issued.certificate, cluster.authorities)
+    issued = certify(cluster, identity.request(), "node", "a", NOW)
+    identity.store(issued.certificate, cluster.trusted.decode())
+    identity.store(issued.certificate, cluster.trusted.decode())
     assert calls == [leaf(identity).serial_number]
     assert handshake(before, identity.client_context())[0].key_hash == identity.key_hash
 
@@ -188,14 +176,14 @@ def test_what_is_not_this_members_is_not_stored(cluster, tmp_path):
     for request, role, name, trusted, reason in (
         (others.request(), "node", "a", cluster, "for another key"),
         (MemberIdentity(tmp_path / "c.pem", "node", "c").request(), "node", "c", cluster, "is for node 'c'"),
-        (identity.request(), "node", "a", ClusterAuthority.make(), "none of the authorities"),
+        (identity.request(), "node", "a", Authority.make(), "none of the authorities"),
     ):
-        issued = cluster.issue(request, role, name, NOW)
+        issued = certify(cluster, request, role, name, NOW)
         with pytest.raises(CertificateError, match=reason):
-            identity.store(issued.certificate, trusted.authorities)
+            identity.store(issued.certificate, trusted.trusted.decode())
     for garbage in ("", "garbage", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
         with pytest.raises(CertificateError):
-            identity.store(garbage, cluster.authorities)
+            identity.store(garbage, cluster.trusted.decode())
         with pytest.raises(CertificateError):
             identity.store(issued.certificate, garbage)
     assert identity.pem == before == MemberIdentity(tmp_path / "a.pem", "node", "a").pem
@@ -205,7 +193,7 @@ CONFINED = """
 import sys
 from pathlib import Path
 from workers.confinement import confine_executor
-from workers.transport.identity import client_context, server_context
+from workers.trust.member import certify, client_context, server_context
 isolation = confine_executor([], private=Path(sys.argv[1]))
 pem = sys.stdin.buffer.read()
 server_context(pem), client_context(pem)

@@ -1,11 +1,7 @@
-"""The cluster's authority.
-
-It is tested for what it issues, what it refuses, and the overlap of two authorities.
-"""
+"""The cluster's authority: what it issues and refuses, and the overlap of two."""
 
 from __future__ import annotations
 
-import base64
 import datetime
 
 import pytest
@@ -15,14 +11,13 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.certificates import PEM, CertificateError
 from workers.protocol.control import MOST_REQUEST
-from workers.transport.authority import ClusterAuthority
-from workers.transport.identity import MemberIdentity, member_uri
+from workers.trust.authority import Authority, CertificateError, blocks
+from workers.trust.member import MemberIdentity, certify, member_uri
 
 from .worlds import DAY, NOW, handshake, member, renew
 
-CLUSTER = ClusterAuthority.make()
+CLUSTER = Authority.make()
 
 
 def request(key, *names: x509.GeneralName, algorithm=None) -> str:
@@ -37,8 +32,8 @@ def p256(*names: x509.GeneralName) -> str:
 
 
 def test_it_is_stored_as_one_text_and_issues_for_thirty_days():
-    stored = ClusterAuthority(CLUSTER.pem)
-    issued = stored.issue(p256(member_uri("node", "a")), "node", "a", NOW)
+    stored = Authority.load(CLUSTER.pem)
+    issued = certify(stored, p256(member_uri("node", "a")), "node", "a", NOW)
     certificate = x509.load_pem_x509_certificate(issued.certificate.encode())
     assert certificate.not_valid_after_utc == NOW + 30 * DAY == issued.until
     assert certificate.not_valid_before_utc == NOW - DAY
@@ -46,10 +41,10 @@ def test_it_is_stored_as_one_text_and_issues_for_thirty_days():
     assert stored.key_hash == CLUSTER.key_hash != issued.key_hash
 
 
-@pytest.mark.parametrize("pem", [b"", b"garbage", CLUSTER.pem[:300], CLUSTER.authorities.encode() * 2])
+@pytest.mark.parametrize("pem", [b"", b"garbage", CLUSTER.pem[:300], CLUSTER.trusted * 2])
 def test_a_damaged_authority_is_reported(pem):
-    with pytest.raises(CertificateError, match="the cluster's authority cannot be used"):
-        ClusterAuthority(pem)
+    with pytest.raises(CertificateError, match="the authority cannot be used"):
+        Authority.load(pem)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +73,7 @@ def test_a_damaged_authority_is_reported(pem):
 )
 def test_requests_that_are_not_this_members_are_refused(text, reason):
     with pytest.raises(CertificateError, match=reason):
-        CLUSTER.issue(text, "node", "a", NOW)
+        certify(CLUSTER, text, "node", "a", NOW)
 
 
 def test_a_request_signed_by_another_key_is_refused():
@@ -89,76 +84,36 @@ def test_a_request_signed_by_another_key_is_refused():
     theirs = other.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
     forged = x509.load_der_x509_csr(bytes(der).replace(ours, theirs))
     with pytest.raises(CertificateError, match="not signed by its own key"):
-        CLUSTER.issue(forged.public_bytes(serialization.Encoding.PEM).decode(), "node", "a", NOW)
-
-
-GOOD = p256(member_uri("node", "a"))
-
-
-@given(st.data())
-def test_damaged_requests_are_refused_or_say_the_same(data):
-    """Damaged requests are refused, or say the same.
-
-    Bytes are changed, cut or doubled anywhere: that gives a refusal in words, or a certificate for the very member.
-    """
-    der = bytearray(x509.load_pem_x509_csr(GOOD.encode()).public_bytes(serialization.Encoding.DER))
-    for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.integers(0, len(der) - 1))
-        match data.draw(st.sampled_from(["change", "cut", "double"])):
-            case "change":
-                der[place] = data.draw(st.integers(0, 255))
-            case "cut":
-                del der[place : place + data.draw(st.integers(1, 20))]
-            case "double":
-                der[place:place] = der[place : place + data.draw(st.integers(1, 20))]
-        if not der:
-            break
-    armoured = _armoured(bytes(der))
-    try:
-        issued = CLUSTER.issue(armoured, "node", "a", NOW)
-    except CertificateError as error:
-        assert "certificate request" in str(error)
-    else:
-        assert x509.load_pem_x509_certificate(issued.certificate.encode()).public_key() is not None
-
-
-@given(st.text(max_size=MOST_REQUEST))
-def test_any_text_is_refused_in_words(text):
-    with pytest.raises(CertificateError, match="certificate request"):
-        CLUSTER.issue(text, "node", "a", NOW)
-
-
-def _armoured(der: bytes) -> str:
-    body = base64.encodebytes(der).decode()
-    return f"-----BEGIN CERTIFICATE REQUEST-----\n{body}-----END CERTIFICATE REQUEST-----\n"
+        certify(CLUSTER, forged.public_bytes(serialization.Encoding.PEM).decode(), "node", "a", NOW)
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=200))
 def test_any_name_travels(name):
-    issued = CLUSTER.issue(p256(member_uri("gateway", name)), "gateway", name, NOW)
+    issued = certify(CLUSTER, p256(member_uri("gateway", name)), "gateway", name, NOW)
     assert issued.certificate
     with pytest.raises(CertificateError, match="names gateway"):
-        CLUSTER.issue(p256(member_uri("gateway", name)), "gateway", name + "x", NOW)
+        certify(CLUSTER, p256(member_uri("gateway", name)), "gateway", name + "x", NOW)
 
 
 @pytest.mark.parametrize("year", [1, 1969, 1970, 2040, 9999])
 def test_any_clock_issues(year):
+    request_of_a = p256(member_uri("node", "a"))
     now = datetime.datetime(year, 12, 31, tzinfo=datetime.UTC)
-    assert CLUSTER.issue(GOOD, "node", "a", now).until
+    assert certify(CLUSTER, request_of_a, "node", "a", now).until
     if 1950 < year < 9999:
         first = now.replace(month=1, day=1)
-        assert CLUSTER.issue(GOOD, "node", "a", first).until == first + 30 * DAY
+        assert certify(CLUSTER, request_of_a, "node", "a", first).until == first + 30 * DAY
 
 
 def test_members_of_two_successive_authorities_accept_each_other_all_along(tmp_path):
-    first = ClusterAuthority.make()
+    first = Authority.make()
     node, gateway = member(first, tmp_path / "a.pem"), member(first, tmp_path / "b.pem", "gateway", "b")
-    second = ClusterAuthority(ClusterAuthority.make(first).pem)
+    second = Authority.load(Authority.make(before=first).pem)
     for renewing, role, name in ((gateway, "gateway", "b"), (node, "node", "a")):
         renew(second, renewing, role, name)
         assert handshake(node.server_context(), gateway.client_context())
         assert handshake(gateway.server_context(), node.client_context())
     # Members that trust the second authority alone accept both, those of another cluster neither.
     assert MemberIdentity(tmp_path / "a.pem", "node", "a").issued
-    fresh = member(ClusterAuthority(b"".join(PEM.findall(second.pem)[:2])), tmp_path / "c.pem", "node", "c")
+    fresh = member(Authority.load(b"".join(blocks(second.pem)[:2])), tmp_path / "c.pem", "node", "c")
     assert handshake(fresh.server_context(), node.client_context())

@@ -1,7 +1,4 @@
-"""A member trusts the control plane that its fingerprint pins, and no other.
-
-It sends nothing to any other.
-"""
+"""A member trusts the control plane that its fingerprint pins, and no other."""
 
 from __future__ import annotations
 
@@ -15,21 +12,18 @@ from cryptography import x509
 from tests.authority import Authority
 from tests.running import free_ports
 from tools.waiting import eventually_async
-from workers import control_trust, tls
-from workers.certificates import OwnCertificate, top_of_chain
-from workers.control_trust import TrustError, authority_file, fingerprint, obtain, refresh
 from workers.link import MemberLink, Membership
 from workers.protocol import control
 from workers.settings import Settings
+from workers.trust import control_plane
+from workers.trust.control_plane import TrustError, authority_file, fingerprint, obtain, refresh
+from workers.trust.server import OwnCertificate, top_of_chain
 
 TOKEN = "the-join-token"
 
 
 class Peer:
-    """A TLS server that keeps all bytes that reach it.
-
-    It shows ``shown`` to clients that ask for the authority.
-    """
+    """A TLS server that keeps what reaches it, and shows ``shown`` as its authority."""
 
     def __init__(self, identity: OwnCertificate, shown: bytes):
         self.shown, self.received = shown, b""
@@ -83,8 +77,8 @@ async def test_the_pinned_authority_is_fetched_once_and_kept(tmp_path, genuine):
     async with Peer(genuine, genuine.shown_authority()).listening() as peer:
         values = member(tmp_path / "home", peer.url, pin(genuine))
         with pytest.raises(OSError, match="was not fetched yet"):
-            tls.client_context(values, values.control_url)
-        context = await tls.control_context(values)
+            control_plane.client_context(values, values.control_url)
+        context = await control_plane.control_context(values)
         assert peer.received == b"GET /authority.pem HTTP/1.0\r\nHost: 127.0.0.1:%d\r\n\r\n" % peer.port
         _, writer = await asyncio.open_connection("127.0.0.1", peer.port, ssl=context)
         writer.close()
@@ -105,7 +99,6 @@ async def test_another_authority_is_refused_and_gets_no_token(tmp_path, genuine)
 
 
 async def test_an_impostor_that_shows_the_pinned_authority_gets_no_token(tmp_path, genuine):
-    """It is public: who has it is nobody yet."""
     other = made(tmp_path / "other")
     async with Peer(other, genuine.shown_authority()).listening() as peer:
         values = member(tmp_path / "home", peer.url, pin(genuine))
@@ -119,7 +112,7 @@ async def refused_link(values: Settings) -> MemberLink:
         Membership("node", "box", values.control_url, values.home, TOKEN),
         join=lambda _: control.JoinNode(name="box"),
         on_message=lambda message: None,
-        context=lambda: tls.control_context(values),
+        context=lambda: control_plane.control_context(values),
     )
     running = asyncio.create_task(link.run())
     try:
@@ -208,4 +201,4 @@ def test_a_fingerprint_is_what_openssl_prints(genuine):
     for text in (pinned, f"sha256:{pinned}", openssl):
         values = Settings.from_environ({"NEREUS_CONTROL_URL": "https://box:8080", "NEREUS_CONTROL_FINGERPRINT": text})
         assert values.control_fingerprint == pinned
-    assert control_trust.PATH == "/authority.pem"
+    assert control_plane.PATH == "/authority.pem"

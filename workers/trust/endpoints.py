@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from weakref import WeakSet
 
 from workers import log
 from workers.net.limits import TlsLimits
@@ -21,7 +21,7 @@ from workers.protocol.frame_limits import GREETING, PeerLimits
 from workers.protocol.frames import Hello
 from workers.protocol.framing import FrameError
 
-from .identity import PeerIdentity, peer_of, server_context
+from .member import PeerIdentity, peer_of, server_context
 
 logger = log.get("transport")
 
@@ -161,7 +161,7 @@ class MemberListener:
         limits: PeerLimits,
     ) -> None:
         self._listener, self._make, self._listed, self._limits = listener, make, listed, limits
-        self._connections: set[MemberConnection] = set()
+        self._accepted: WeakSet[MemberConnection] = WeakSet()
         self._server: asyncio.Server | None = None
         self._pem = b""
 
@@ -170,7 +170,7 @@ class MemberListener:
         if pem == self._pem:
             return
         context = server_context(pem)
-        acceptor = TlsAcceptor(self._accepted, context, TlsLimits(handshake_s=HANDSHAKE_S), MEMBERS_ALONE)
+        acceptor = TlsAcceptor(self._accept, context, TlsLimits(handshake_s=HANDSHAKE_S), MEMBERS_ALONE)
         server = await asyncio.get_running_loop().create_server(
             acceptor.connection,
             # uvloop closes the socket together with its server.
@@ -183,8 +183,8 @@ class MemberListener:
 
     def cut_unlisted(self) -> None:
         """Cut the connections of members that are no longer listed."""
-        for connection in list(self._connections):
-            if connection.identity is not None and not self._listed(connection.identity):
+        for connection in self._of_members():
+            if not self._listed(connection.identity):
                 logger.warning("member_cut", name=connection.identity.name, reason="not listed any more")
                 connection.transport.abort()
 
@@ -193,34 +193,23 @@ class MemberListener:
             self._server.close()
         self._listener.close()
 
-    def _accepted(self) -> MemberConnection:
-        connection = self._make(partial(_Accepted, listener=self), admit=self._check, limits=self._limits)
+    def _of_members(self) -> list[MemberConnection]:
+        return [connection for connection in self._accepted if connection.identity is not None and connection.open]
+
+    def _accept(self) -> MemberConnection:
+        connection = self._make(MemberConnection, admit=self._check, limits=self._limits)
+        connection.limit_received(GREETING)
+        self._accepted.add(connection)
         asyncio.get_running_loop().call_later(HANDSHAKE_S + HELLO_S, _expect_hello, connection)
         return connection
 
     def _check(self, identity: PeerIdentity) -> None:
         if not self._listed(identity):
             raise FrameError(f"{identity.role} {identity.name!r} is not listed as a peer, or with another key")
-        if sum(one.identity == identity for one in self._connections) >= MOST_CONNECTIONS:
+        if sum(connection.identity == identity for connection in self._of_members()) >= MOST_CONNECTIONS:
             raise FrameError(
                 f"{identity.role} {identity.name!r} has {MOST_CONNECTIONS} connections here, which is most"
             )
-
-
-class _Accepted(MemberConnection):
-    def __init__(self, *args, listener: MemberListener, **named) -> None:
-        super().__init__(*args, **named)
-        self._listener = listener
-        self.limit_received(GREETING)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        if self.identity is not None:
-            self._listener._connections.add(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._listener._connections.discard(self)
-        super().connection_lost(exc)
 
 
 def _expect_hello(connection: FrameConnection) -> None:

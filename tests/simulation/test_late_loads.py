@@ -30,20 +30,6 @@ def load_all(residents: LateDevice) -> None:
         residents.load_ended()
 
 
-def test_what_the_plan_wants_is_loaded_in_its_order():
-    residents = device(None)
-    residents.plan(["b", "a", "b"])
-    assert residents.loads == ["b", "a"]
-    load_all(residents)
-    assert residents.warm() == ["b", "a"] and residents.loads == []
-
-
-def test_no_more_is_wanted_than_may_be_resident_and_the_most_important_comes_first():
-    residents = device(2)
-    residents.plan(["a", "b", "c"])
-    assert residents.loads == ["a", "b"]
-
-
 def test_what_is_loaded_stays_until_its_place_is_needed():
     residents = device(2)
     residents.plan(["a", "b"])
@@ -54,17 +40,6 @@ def test_what_is_loaded_stays_until_its_place_is_needed():
     residents.begin("c")
     # What the plan does not name is gone as soon as the load begins; what it names stays.
     assert residents.warm() == ["b", "c"] and list(residents.loaded) == ["b"]
-
-
-def test_with_one_place_the_old_variant_goes_before_the_new_one_is_there():
-    residents = device(1)
-    residents.plan(["a"])
-    load_all(residents)
-    residents.plan(["b"])
-    residents.begin("b")
-    assert list(residents.loaded) == [] and residents.warm() == ["b"]
-    residents.load_ended()
-    assert list(residents.loaded) == ["b"]
 
 
 def test_a_load_under_way_is_not_begun_again_by_the_next_plan():

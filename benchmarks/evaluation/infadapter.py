@@ -65,15 +65,12 @@ Points = dict[str, list[tuple[int, float]]]
 
 
 def capacities(data: Path) -> Points:
-    """(cores, queries/s) by variant, ascending; {} where the file is missing."""
+    """(cores, queries/s) by variant, ascending."""
     points: Points = {}
-    path = data / "resnet_cpu_capacity.csv"
-    if path.exists():
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                if int(row["slo_ms"]) == SLO_MS:
-                    point = int(row["cpu_cores"]), float(row["capacity_qps"])
-                    points.setdefault(row["variant"], []).append(point)
+    with (data / "resnet_cpu_capacity.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            if int(row["slo_ms"]) == SLO_MS:
+                points.setdefault(row["variant"], []).append((int(row["cpu_cores"]), float(row["capacity_qps"])))
     return {variant: sorted(some) for variant, some in points.items()}
 
 
@@ -82,7 +79,6 @@ def _lines(points: Points) -> dict[str, CapacityLine]:
 
 
 def _plan(points: Points, stack: str, budget: int = FEWER) -> tuple[dict[str, int], float]:
-    """Cores by variant and the accuracy loss of a plan for Figure 2's load."""
     slopes = {variant: line.slope for variant, line in _lines(points).items()}
     problem = Problem(
         tuple(DeviceResources(f"{KIND}-{i}", KIND) for i in range(budget)),
@@ -121,7 +117,7 @@ def worlds(data: Path, into: Path) -> dict[tuple[str, float | None, str], World]
             "seed": 1,
             "trace": f"{trace}.csv",
         }
-        control = {"period_s": PERIOD_S, "initial_qps": rates.get(trace, 1.0), "solve_s": SOLVE_S}
+        control = {"period_s": PERIOD_S, "initial_qps": rates[trace], "solve_s": SOLVE_S}
         # New instances are made beside the old ones, as in the paper's cluster, which has more cores than the budget.
         twice = {"devices": {KIND: 2 * BUDGET}, "max_resident": {KIND: 1}, "make_before_break": True}
         for beta, forecaster in (*((beta, TREND) for beta in BETAS), (BETA, MINUTE)):
@@ -134,25 +130,16 @@ def worlds(data: Path, into: Path) -> dict[tuple[str, float | None, str], World]
 
 
 def _converted(data: Path, into: Path) -> dict[str, float]:
-    """Write profiles, capacities and traces in the simulator's format.
-
-    Returns:
-        The mean rate of the first minute of each trace, in queries/s.
-    """
     into.mkdir(parents=True, exist_ok=True)
     points = capacities(data)
-    if points:
-        profile = ["application,variant,accuracy_normalized,device_type,batch,p50_ms,load_ms\n"]
-        capacity = ["application,variant,device_type,cores,items_s\n"]
-        for variant, line in _lines(points).items():
-            accuracy, load_s = VARIANTS[variant]
-            ms = 1000 / line.slope
-            profile.append(f"{APPLICATION},{variant},{accuracy},{KIND},1,{ms:.6f},{load_s * 1000}\n")
-            capacity += [f"{APPLICATION},{variant},{KIND},{cores},{rate}\n" for cores, rate in points[variant]]
-        (into / "profiles.csv").write_text("".join(profile))
-        (into / "capacities.csv").write_text("".join(capacity))
-    if not (data / "twitter_qps.txt.bz2").exists():
-        return {}
+    profile = ["application,variant,accuracy_normalized,device_type,batch,p50_ms,load_ms\n"]
+    capacity = ["application,variant,device_type,cores,items_s\n"]
+    for variant, line in _lines(points).items():
+        accuracy, load_s = VARIANTS[variant]
+        profile.append(f"{APPLICATION},{variant},{accuracy},{KIND},1,{1000 / line.slope:.6f},{load_s * 1000}\n")
+        capacity += [f"{APPLICATION},{variant},{KIND},{cores},{rate}\n" for cores, rate in points[variant]]
+    (into / "profiles.csv").write_text("".join(profile))
+    (into / "capacities.csv").write_text("".join(capacity))
     with bz2.open(data / "twitter_qps.txt.bz2", "rt") as file:
         seconds = [float(line) for line in file][TRAINED_DAYS * DAY_S :]
     rates = {}
@@ -165,14 +152,11 @@ def _converted(data: Path, into: Path) -> dict[str, float]:
 def samples(seconds: Sequence[float]) -> dict[str, Sequence[float]]:
     """The 20 minutes, from whole minutes on, that are most like the paper's.
 
-    The bursty sample has the highest spike over a load that is back after it, the steady one the least deviation. Empty
-    where no load is back after its spike.
+    The bursty sample has the highest spike over a load that is back after it, the steady one the least deviation.
     """
     windows = [seconds[start : start + TRACE_S] for start in range(0, len(seconds) - TRACE_S + 1, 60)]
     windows = [window for window in windows if min(map(fmean, (window[BEFORE], window[SPIKE], window[AFTER]))) > 0]
     back = [window for window in windows if abs(fmean(window[AFTER]) / fmean(window[BEFORE]) - 1) <= BACK]
-    if not back:
-        return {}
     return {
         BURSTY: max(back, key=lambda window: fmean(window[SPIKE]) / fmean(window[BEFORE])),
         STEADY: min(windows, key=lambda window: pvariance(window) / fmean(window) ** 2),
@@ -180,7 +164,6 @@ def samples(seconds: Sequence[float]) -> dict[str, Sequence[float]]:
 
 
 def _arrivals(rates: Sequence[float]) -> list[str]:
-    """The lines of a trace with as many arrivals in each second as given."""
     numbers, made = random.Random(1), []
     for second, rate in enumerate(rates):
         times = sorted(numbers.random() for _ in range(round(rate)))
@@ -222,8 +205,6 @@ def _cell(outcome: Outcome) -> str:
 
 def _claims(context: Context, results: Results) -> Iterator[Claim]:
     points = capacities(context.data.parent / "infadapter")
-    if not points:
-        return
     yield from _of_capacities(points)
     yield from _of_plans(points)
     labels = {_label(stack, beta) for stack in (OURS, SINGLE) for beta in BETAS} | {*VERTICAL}

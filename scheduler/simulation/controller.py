@@ -108,8 +108,7 @@ class Controller:
                 start,
                 devices=tuple(replace(device, loaded=frozenset(loaded[device.id])) for device in start.devices),
                 applications=tuple(
-                    replace(a, demand=demand[a.id] * scenario.control.headroom, expected=expected[a.id])
-                    for a in start.applications
+                    replace(a, demand=demand[a.id], expected=expected[a.id]) for a in start.applications
                 ),
                 previous=previous,
                 at_s=now,
@@ -126,9 +125,7 @@ class Controller:
                 for name, kind in scenario.devices
             ),
             applications=tuple(
-                ApplicationDemand(
-                    name, scenario.slo_s[name], demand[name] * scenario.control.headroom, expected=expected[name]
-                )
+                ApplicationDemand(name, scenario.slo_s[name], demand[name], expected=expected[name])
                 for name in scenario.applications
             ),
             variants=self._variants,

@@ -26,7 +26,6 @@ class ControlSettings:
         period_s: between two regular plans.
         burst_check_s: between two checks for bursts.
         initial_qps: queries/s assumed for each application before any arrivals.
-        headroom: planned demand over the forecast.
         solve_s: limit of a solve in wall time. A solve that it cuts short is counted, for results may then differ from
             run to run.
     """
@@ -34,7 +33,6 @@ class ControlSettings:
     period_s: float = 10.0
     burst_check_s: float = 1.0
     initial_qps: float = 10.0
-    headroom: float = 1.0
     solve_s: float = 10.0
     forecaster: str = TREND
 
@@ -249,7 +247,6 @@ def _control(table: Table) -> ControlSettings:
         period_s=table.number("period_s", usual.period_s, 0.1, 1e6),
         burst_check_s=table.number("burst_check_s", usual.burst_check_s, 0.01, 1e6),
         initial_qps=table.number("initial_qps", usual.initial_qps, 0, 1e6),
-        headroom=table.number("headroom", usual.headroom, 1, 3),
         solve_s=table.number("solve_s", usual.solve_s, 0.05, 3600),
         forecaster=table.text("forecaster", usual.forecaster, ALL),
     )

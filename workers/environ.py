@@ -19,6 +19,7 @@ PREFIX = "NEREUS_"
 RETIRED = {
     "COMPILED": "the query path is no longer compiled",
     "FORECASTER": "demand is forecast by level and trend; simulations have the other forecasters",
+    "HEADROOM": "demand is planned for by its quantile (NEREUS_DEMAND_QUANTILE)",
     "STRATEGY": "NEREUS_STACK chooses how the cluster plans",
     "ROUTING": "it is part of the stack (NEREUS_STACK)",
 }

@@ -194,8 +194,6 @@ class Settings:
     """Whether executors confine themselves by Landlock and seccomp."""
     plan_period_s: float = setting("PLAN_PERIOD_S", "30", parse.number(1, 3600))
     """Time between two regular plans."""
-    headroom: float = setting("HEADROOM", "1", parse.number(1, 3))
-    """Planned demand over the forecast, whose margin is its quantile."""
     demand_quantile: float = setting("DEMAND_QUANTILE", "0.95", parse.number(0.5, 0.999))
     """Share of plan periods whose mean demand the forecast should cover."""
     promise_period_s: float = setting("PROMISE_PERIOD_S", "300", parse.number(10, 600))

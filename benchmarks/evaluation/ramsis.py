@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.figures import table
 from scheduler.control.demand import estimate
 from scheduler.stacks.paper import Expected
 from scheduler.stacks.ramsis import load_policies
 from scheduler.stacks.ramsis.worker import LENGTHS, QUEUE, WorkerVariant, worker
 
-from .page import Claim, Context, Grid, Results, Section, claim, number, percent, table
+from .page import Claim, Context, Grid, Results, Section, claim, number, percent
 from .proteus import of
 from .runs import Case
 from .worlds import World
@@ -86,18 +87,15 @@ def _planned_as(load: float) -> float:
 
 
 def _converted(data: Path, into: Path) -> None:
-    """Write profiles and trace in the simulator's format."""
     into.mkdir(parents=True, exist_ok=True)
-    if (data / "image_profile.csv").exists():
-        with (data / "image_profile.csv").open(newline="") as file:
-            rows = [
-                f"{APPLICATION},{row['model']},{row['accuracy']},{KIND},{row['batch']},{row[COLUMN]}\n"
-                for row in csv.DictReader(file)
-            ]
-        head = f"application,variant,accuracy_normalized,device_type,batch,{COLUMN}\n"
-        (into / "profiles.csv").write_text(head + "".join(rows))
-    if (data / "twitter_qps.csv").exists():
-        (into / "trace.csv").write_text("arrival_ms,application\n" + "".join(_arrivals(data / "twitter_qps.csv")))
+    with (data / "image_profile.csv").open(newline="") as file:
+        rows = [
+            f"{APPLICATION},{row['model']},{row['accuracy']},{KIND},{row['batch']},{row[COLUMN]}\n"
+            for row in csv.DictReader(file)
+        ]
+    head = f"application,variant,accuracy_normalized,device_type,batch,{COLUMN}\n"
+    (into / "profiles.csv").write_text(head + "".join(rows))
+    (into / "trace.csv").write_text("arrival_ms,application\n" + "".join(_arrivals(data / "twitter_qps.csv")))
 
 
 def _arrivals(path: Path) -> list[str]:

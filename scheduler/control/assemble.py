@@ -101,7 +101,7 @@ def assemble(
             ApplicationDemand(
                 id=application.name,
                 slo_s=application.slo_ms / 1000,
-                demand=demand.get(application.name, 0.0) * settings.NEREUS.headroom,
+                demand=demand.get(application.name, 0.0),
                 weight=application.weight,
                 floor=application.floor,
                 expected=(expected or {}).get(application.name),

@@ -15,11 +15,11 @@ from registry import authority, clock
 from registry.audit import origins
 from registry.audit.recording import record
 from registry.models import Gateway, Member, Node
-from scheduler.members.intake import TokenBucket
 from scheduler.members.peers import Peer
 from scheduler.members.standing import Row
 from workers import log
 from workers.protocol.control import IssuedCertificate
+from workers.token_bucket import TokenBucket
 from workers.trust.authority import CertificateError
 from workers.trust.member import VALIDITY, certify
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.verification import UnusableProblem, violations
@@ -19,7 +17,7 @@ from scheduler.stacks import strategies
 from scheduler.stacks.registry import PLACED_ONCE, trigger_of
 from workers.gateway.bursts import BurstDetector
 
-from .learned import PAST_S, Learner, forecast, learn, target_of
+from .largest_second import MINUTE, PAST_S, forecast
 from .scenario import Scenario
 
 
@@ -67,18 +65,15 @@ class Controller:
             # As Proteus' authors place them: for the mix of the experiment, known beforehand.
             self._history = [(-1, scenario.arrivals.mean_rates())]
         self._quantile = QUANTILE if scenario.start is None else scenario.start.quantile
-        self._target = target_of(scenario.control.forecaster, scenario.control.period_s)
-        self._keep_s, self._taught, self._learners = HISTORY_S, None, {}
-        if self._target is not None:
-            self._keep_s = round(PAST_S + self._target.seconds + scenario.control.period_s) + 1
-            self._learners = {name: Learner(self._target, self._quantile) for name in scenario.applications}
+        #: seconds of arrivals that forecasts look at
+        self._history_s = HISTORY_S if scenario.control.forecaster != MINUTE else PAST_S
         if scenario.start is not None:
             self._history = list(scenario.start.history)
 
     def second_over(self, second: int, counts: Mapping[str, float]) -> None:
         """Arrivals of a second that is over; seconds in order, none left out."""
         self._history.append((second, counts))
-        del self._history[: max(0, len(self._history) - self._keep_s)]
+        del self._history[: max(0, len(self._history) - self._history_s - 1)]
 
     def plan(
         self, now: float, loaded: Mapping[str, Iterable[str]], observed: Mapping[str, float] | None = None
@@ -113,8 +108,7 @@ class Controller:
                 start,
                 devices=tuple(replace(device, loaded=frozenset(loaded[device.id])) for device in start.devices),
                 applications=tuple(
-                    replace(a, demand=demand[a.id] * scenario.control.headroom, expected=expected[a.id])
-                    for a in start.applications
+                    replace(a, demand=demand[a.id], expected=expected[a.id]) for a in start.applications
                 ),
                 previous=previous,
                 at_s=now,
@@ -131,9 +125,7 @@ class Controller:
                 for name, kind in scenario.devices
             ),
             applications=tuple(
-                ApplicationDemand(
-                    name, scenario.slo_s[name], demand[name] * scenario.control.headroom, expected=expected[name]
-                )
+                ApplicationDemand(name, scenario.slo_s[name], demand[name], expected=expected[name])
                 for name in scenario.applications
             ),
             variants=self._variants,
@@ -154,14 +146,17 @@ class Controller:
         return planned
 
     def _demand(self, now: int, observed: Mapping[str, float] | None) -> Estimates:
-        scenario, learned, history_s = self._scenario, None, HISTORY_S
-        if self._target is not None:
-            self._taught = learn(self._learners, self._history, self._target, self._taught, now)
-            coefficients = np.stack([self._learners[name].coefficients for name in scenario.applications])
-            learned, history_s = partial(forecast, coefficients=coefficients), PAST_S
-        period_s = scenario.control.period_s
+        control = self._scenario.control
+        minute = partial(forecast, quantile=self._quantile) if control.forecaster == MINUTE else None
         return estimates(
-            self._history, scenario.applications, now, observed, period_s, self._quantile, learned, history_s
+            self._history,
+            self._scenario.applications,
+            now,
+            observed,
+            control.period_s,
+            self._quantile,
+            minute,
+            self._history_s,
         )
 
     def burst(self, now: float) -> dict[str, float]:

@@ -144,7 +144,7 @@ def hopeless(query, seen: QueueView) -> bool:
 def resident(draw) -> list[Candidate]:
     """Up to four resident variants of one application; the first is the planned one."""
     found = [draw(candidates()) for _ in range(draw(st.integers(2, 4)))]
-    return [Candidate(i, 100.0 - 7 * i, c.latency, c.max_batch, planned=i == 0) for i, c in enumerate(found)]
+    return [Candidate(i, 100.0 - 7 * i, c.latency, c.max_batch) for i, c in enumerate(found)]
 
 
 @every_policy

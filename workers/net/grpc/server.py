@@ -32,7 +32,6 @@ class GrpcServer(Server):
         self.reading = self.unsent = self.streams = 0
         #: public calls, the oldest first
         self._public: dict[Call, None] = {}
-        self.known_bytes = 0
         self.turns_until = 0.0
 
     async def drain(self, grace_s: float) -> None:

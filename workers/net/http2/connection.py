@@ -76,7 +76,6 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
         self._end_reading()
         self._transport = None
         self._parser.rest = b""
-        self._decoder.forget()
         for stream in list(self.streams.values()):
             self._gone(stream)
         self._server.connections.close(self)

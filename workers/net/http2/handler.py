@@ -28,9 +28,9 @@ class FrameHandler:
     :class:`~.connection.Http2Connection` extends it with a socket, to which it writes.
 
     Args:
-        server: has ``connections``, the open ones; ``streams``, the count of open ones; ``known_bytes``, of header
-            lists that are remembered; ``turns_until``, when connections whose turn is over go on; and
-            ``open(connection, number, headers)``, which makes the stream of a request.
+        server: has ``connections``, the open ones; ``streams``, the count of open ones; ``turns_until``, when
+            connections whose turn is over go on; and ``open(connection, number, headers)``, which makes the stream of a
+            request.
 
     Attributes:
         streams: open ones, by number.
@@ -44,7 +44,7 @@ class FrameHandler:
     def __init__(self, server: Any, limits: Http2Limits):
         self._server = server
         self._limits = limits
-        self._decoder = HeaderDecoder(limits, server)
+        self._decoder = HeaderDecoder(limits)
         self._parser = FrameParser(limits)
         self.streams: dict[int, Http2Stream] = {}
         self.blocked: dict[int, Http2Stream] = {}

@@ -45,18 +45,12 @@ class HeaderList:
 
 
 class HeaderDecoder:
-    """Decodes the header blocks of one connection in the order in which they arrive.
+    """Decodes the header blocks of one connection in the order in which they arrive."""
 
-    Args:
-        server: its ``known_bytes`` counts the bytes of header lists that all of its connections remember.
-    """
-
-    def __init__(self, limits: Http2Limits, server: Any) -> None:
+    def __init__(self, limits: Http2Limits) -> None:
         self._limits = limits
         self._hpack = hpack.Decoder(max_header_list_size=limits.header_bytes)
         self._known: dict[bytes, HeaderList] = {}
-        self._server = server
-        self._known_bytes = 0
 
     def decode(self, block: bytes) -> HeaderList:
         """The request headers of a block.
@@ -73,7 +67,8 @@ class HeaderDecoder:
             raise Http2Error(ENHANCE_YOUR_CALM, f"headers: at most {limits.header_bytes} bytes")
         keeps = len(block) <= limits.known_block_bytes and leaves_table(block)
         if not keeps:
-            self.forget()
+            # The table changes.
+            self._known.clear()
         try:
             fields = self._hpack.decode(block, raw=True)
         except hpack.OversizedHeaderListError:
@@ -90,20 +85,10 @@ class HeaderDecoder:
         if not block:
             return
         headers.block = b""
-        size = sum(len(name) + len(value) for name, value in headers.fields.items())
-        if size > limits.known_list_bytes:
-            return
-        if len(self._known) >= limits.known_blocks or self._known_bytes + size > limits.known_connection_bytes:
-            self.forget()
-        if self._server.known_bytes + size <= limits.known_server_bytes:
+        if sum(len(name) + len(value) for name, value in headers.fields.items()) <= limits.known_list_bytes:
+            if len(self._known) >= limits.known_blocks:
+                self._known.clear()
             self._known[block] = headers
-            self._known_bytes += size
-            self._server.known_bytes += size
-
-    def forget(self) -> None:
-        self._known.clear()
-        self._server.known_bytes -= self._known_bytes
-        self._known_bytes = 0
 
 
 def _validate(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import grpc.aio
+import numpy as np
 
 from appliance.load.peers import End, Ended
 from appliance.load.records import BROKEN, GRPC
@@ -14,6 +15,13 @@ from workers.v2 import inference_pb2 as pb
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 #: a lost server is looked for again this soon
 RECONNECT_MS = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 300)]
+
+
+def v2_grpc_request(application: str, x: np.ndarray, name: str = "x", id: str = "") -> bytes:
+    message = pb.ModelInferRequest(model_name=application, id=id)
+    message.inputs.add(name=name, datatype="FP32", shape=x.shape)
+    message.raw_input_contents.append(x.tobytes())
+    return message.SerializeToString()
 
 
 class GrpcPeer:

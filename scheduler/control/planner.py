@@ -16,7 +16,7 @@ from scheduler import telemetry, trail
 from scheduler.allocation import strategies
 from scheduler.allocation.fallback import verified
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.control import choices, redivision, requested_variants, sizes, versions
+from scheduler.control import choices, requested_variants, sizes, versions
 from scheduler.control.assemble import assemble, available_devices, idle_devices
 from scheduler.control.demand import HISTORY_S, Estimates, estimates
 from scheduler.control.leases import HeldLease
@@ -46,7 +46,6 @@ def make_plan(
         NoAllocation: no allocation passes verification; the plan in force stays.
         LeaseLost: another process plans now; nothing was stored.
     """
-    redivision.advance()
     problem, devices = present_problem(observed)
     if not problem.devices or (not problem.applications and not _something_resides()):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))

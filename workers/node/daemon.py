@@ -68,7 +68,7 @@ class NodeDaemon:
         several = settings.gateway_names if settings.gateways > 1 else ()
         self.gateways = {name: settings.gateway_socket(number) for number, name in enumerate(several, 1)}
         """sockets of this box's gateways by name; one alone serves its metrics itself"""
-        self.devices = tuple(addresses.listening(settings, layout.devices, layout.devices))
+        self.devices = layout.devices
         self.division = Redivision(settings, self, layout)
         self._log = log.get("daemon").bind(node=self.name)
         self._config_file = settings.home / "members" / f"node-{disk.safe_name(self.name)}-config.json"
@@ -182,7 +182,7 @@ class NodeDaemon:
             appeared = tuple(one for one in appeared if one.id not in self.executors and cores.isdisjoint(one.cores))
             if appeared:
                 self.add(addresses.listening(self._settings, appeared, self.devices))
-                self.announce()
+                self.link.rejoin()
 
     def _start(self, ref: str) -> None:
         self._running[ref] = self._group.create_task(self.executors[ref].run(), name=f"executor-{ref}")
@@ -209,9 +209,6 @@ class NodeDaemon:
     def holds(self, ref: str) -> bool:
         """Whether a device has a variant loaded, or has not said so yet."""
         return bool(self._states[ref].warm)
-
-    def announce(self) -> None:
-        self.link.rejoin()
 
     async def _verify_files(self) -> None:
         """Replace files that the disk has damaged, and executors that loaded them."""

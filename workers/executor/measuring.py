@@ -205,27 +205,17 @@ class Measuring:
         )
 
     async def _first_run(self, job: _Job) -> None:
-        """Warm up with one row.
-
-        A variant that never ran on this device type does so on a drained device: its duration is unknown; a limit
-        ends it.
-        """
-        order, device, model = job.order, self._device, job.model
-        slo_s = order.application.slo_s
+        """Warm up with one row; a limit ends it, as its duration may be unknown."""
+        order, model, slo_s = job.order, job.model, job.order.application.slo_s
         most_s = limit_s(0.0, slo_s)
-        call = functools.partial(job.noting_memory, lambda: model.run(model.sample(1), 1))
-        limits = {"limit_s": most_s, "variant": order.variant.id}
         try:
-            if order.first:
-                slos = [application.spec.slo_s for application in device.residents.applications.values()]
-                patience_s = min(max(3 * max(slos, default=slo_s), 0.5), 5.0)
-                device.set_draining(True)
-                try:
-                    await device.exclusive(WorkKind.FIRST, call, patience_s=patience_s, **limits)
-                finally:
-                    device.set_draining(False)
-            else:
-                await device.exclusive(WorkKind.MEASURE, call, expected_s=slo_s / 4, **limits)
+            await self._device.exclusive(
+                WorkKind.PLAN if order.first else WorkKind.MEASURE,
+                functools.partial(job.noting_memory, lambda: model.run(model.sample(1), 1)),
+                expected_s=slo_s / 4,
+                limit_s=most_s,
+                variant=order.variant.id,
+            )
         except RunStopped:
             raise _Failed(f"the first run of one row took longer than {most_s:g} s and was stopped") from None
         except RunError as error:

@@ -154,10 +154,10 @@ async def test_measuring_gets_its_share_of_a_busy_device_and_no_more():
     now, measured = 0.0, 0.0
     while now < 60.0:
         exclusive.add(ExclusiveRequest(WorkKind.MEASURE, print, loop.create_future(), 0.02))
-        request = exclusive.before_batches(now, queued_rows=5)
+        request = exclusive.before_batches(now)
         while request is None:
             now += 0.004  # a batch
-            request = exclusive.before_batches(now, queued_rows=5)
+            request = exclusive.before_batches(now)
         request.future.cancel()
         now += 0.02
         measured += 0.02
@@ -165,15 +165,13 @@ async def test_measuring_gets_its_share_of_a_busy_device_and_no_more():
     assert measured / now == pytest.approx(0.05, abs=0.003)
 
 
-async def test_plan_work_takes_turns_with_batches_and_a_first_run_waits_for_empty_queues_but_not_for_ever():
+async def test_plan_work_takes_turns_with_batches():
     loop = asyncio.get_running_loop()
     exclusive = Exclusive(0.05)
     for _ in range(2):
         exclusive.add(ExclusiveRequest(WorkKind.PLAN, print, loop.create_future()))
-    exclusive.add(ExclusiveRequest(WorkKind.FIRST, print, loop.create_future(), latest=10.0))
-    kinds = [request and request.kind for request in (exclusive.before_batches(0.0, 1) for _ in range(5))]
+    kinds = [request and request.kind for request in (exclusive.before_batches(0.0) for _ in range(5))]
     assert kinds == [WorkKind.PLAN, None, WorkKind.PLAN, None, None]
-    assert exclusive.before_batches(10.0, 1).kind is WorkKind.FIRST
 
 
 async def test_long_plan_work_waits_for_batches_that_were_there_before():
@@ -181,11 +179,11 @@ async def test_long_plan_work_waits_for_batches_that_were_there_before():
     exclusive = Exclusive(0.05)
     exclusive.add(ExclusiveRequest(WorkKind.PLAN, print, loop.create_future(), expected_s=0.3, added=5.0))
     assert exclusive.plan_s() == 0.3
-    assert [exclusive.before_batches(5.1, 1, oldest=4.9) for _ in range(3)] == [None] * 3, "they were there before"
-    assert exclusive.before_batches(5.2, 1, oldest=5.1).kind is WorkKind.PLAN and exclusive.plan_s() == 0.0
+    assert [exclusive.before_batches(5.1, oldest=4.9) for _ in range(3)] == [None] * 3, "they were there before"
+    assert exclusive.before_batches(5.2, oldest=5.1).kind is WorkKind.PLAN and exclusive.plan_s() == 0.0
     exclusive.add(ExclusiveRequest(WorkKind.PLAN, print, loop.create_future(), expected_s=0.001, added=5.0))
     assert exclusive.plan_s() == 0.0, "short work delays no query"
-    assert any(exclusive.before_batches(5.3, 1, oldest=4.9) for _ in range(2)), "batches and plan work alternate"
+    assert any(exclusive.before_batches(5.3, oldest=4.9) for _ in range(2)), "batches and plan work alternate"
     dropped = ExclusiveRequest(WorkKind.PLAN, print, loop.create_future(), expected_s=0.3, added=5.0)
     exclusive.add(dropped)
     dropped.future.cancel()

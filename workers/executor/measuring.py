@@ -14,7 +14,6 @@ import asyncio
 import functools
 import math
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,42 +90,33 @@ class _Job:
 
 
 class Measuring:
-    """The queue of profile jobs of one device; one is measured at a time."""
+    """The profile job of a device: the control plane has each device measure one at a time."""
 
     def __init__(self, device: DeviceService):
         self._device = device
-        self._jobs: deque[_Job] = deque()
-        self._current: _Job | None = None
+        self._job: _Job | None = None
         self._task: asyncio.Task | None = None
 
     def order(self, message: Measure) -> None:
-        """Queue a job in place of another one of its number; the same job goes on."""
-        order = message.order
-        if any(job.order == order for job in (*self._jobs, self._current) if job is not None):
-            return
-        self.cancel(order.job)
-        classes = SizeClasses(order.application.sizes)
-        self._jobs.append(_Job(order, message.path, message.validation_path, self._device.runtime, classes))
-        self._progress(self._jobs[-1], "waiting", 0.0)
-        self._next()
+        """Begin a job in place of another one; the same job goes on."""
+        if self._job is not None:
+            if self._job.order == message.order:
+                return
+            self._task.cancel()
+        classes = SizeClasses(message.order.application.sizes)
+        self._job = _Job(message.order, message.path, message.validation_path, self._device.runtime, classes)
+        self._task = asyncio.get_running_loop().create_task(self._run(self._job, self._task))
 
     def cancel(self, number: int) -> None:
         """Forget a job; nothing is answered."""
-        self._jobs = deque(job for job in self._jobs if job.order.job != number)
-        if self._current is not None and self._current.order.job == number:
-            self._current = None
+        if self._job is not None and self._job.order.job == number:
+            self._job = None
             self._task.cancel()
 
     async def stop(self) -> None:
-        self._jobs.clear()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-
-    def _next(self) -> None:
-        if self._current is None and self._jobs:
-            self._current = self._jobs.popleft()
-            self._task = asyncio.get_running_loop().create_task(self._run(self._current, self._task))
 
     async def _run(self, job: _Job, before: asyncio.Task | None) -> None:
         try:
@@ -136,17 +126,11 @@ class Measuring:
             report = await self._measure(job)
         except (LoadError, RunError, metrics.MetricError, validation.ValidationError, _Failed) as error:
             report = ProfileFailed(job=job.order.job, message=str(error)[:2000])
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             _log.exception("measuring_failed", job=job.order.job)
             report = ProfileFailed(job=job.order.job, message=f"{type(error).__name__}: {error}"[:2000])
-        finally:
-            if self._current is job:
-                self._current = None
-                asyncio.get_running_loop().call_soon(self._next)
-            elif self._current is None:
-                asyncio.get_running_loop().call_soon(self._next)
+        if self._job is job:
+            self._job = None
         # Larger batches than plans use were tried: what they took goes back to the system.
         self._device.runtime.watchdog.shrink_next = True
         self._device.peers.report(Relay(report))

@@ -5,6 +5,7 @@ An application has few of them, which come again with each batch. On the wire on
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Hashable
 
@@ -78,17 +79,8 @@ class CheckedShapes:
     def __init__(self, spec: ApplicationSpec):
         self.spec = spec
         self.padding = spec.padding
-        self._shapes: dict[RequestShape, CheckedShape] = {}
-        self._lists: dict[bytes, tuple[CheckedShape | str, ...]] = {}
-
-    def checked(self, shape: RequestShape) -> CheckedShape:
-        checked = self._shapes.get(shape)
-        if checked is None:
-            _check(shape, self.spec)
-            if len(self._shapes) >= _KEPT:
-                del self._shapes[next(iter(self._shapes))]
-            checked = self._shapes[shape] = CheckedShape(shape, self.spec)
-        return checked
+        self._shape = functools.lru_cache(_KEPT)(self._shape_or_fault)
+        self._list = functools.lru_cache(_KEPT)(self._read)
 
     def shapes(self, raw: msgspec.Raw) -> tuple[CheckedShape | str, ...]:
         """Return checked shapes, or an error text for each.
@@ -99,21 +91,18 @@ class CheckedShapes:
         Raises:
             msgspec.DecodeError: not a list of request shapes.
         """
-        raw_key = bytes(raw)
-        shapes = self._lists.get(raw_key)
-        if shapes is None:
-            shapes = tuple([self._shape_or_fault(shape) for shape in read_shapes(raw)])
-            if len(raw_key) <= _SHORT:
-                if len(self._lists) >= _KEPT:
-                    del self._lists[next(iter(self._lists))]
-                self._lists[raw_key] = shapes
-        return shapes
+        whole = bytes(raw)
+        return self._list(whole) if len(whole) <= _SHORT else self._read(whole)
+
+    def _read(self, whole: bytes) -> tuple[CheckedShape | str, ...]:
+        return tuple([self._shape(shape) for shape in read_shapes(whole)])
 
     def _shape_or_fault(self, shape: RequestShape) -> CheckedShape | str:
         try:
-            return self.checked(shape)
+            _check(shape, self.spec)
         except InvalidQuery as error:
             return str(error)
+        return CheckedShape(shape, self.spec)
 
 
 def _check(shape: RequestShape, application: ApplicationSpec) -> None:

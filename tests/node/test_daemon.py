@@ -406,7 +406,7 @@ async def test_cores_are_divided_anew_beside_what_serves_and_stay_so_after_a_res
 def test_devices_of_a_division_listen_where_the_settings_say_now(settings):
     settings = dataclasses.replace(settings, cpu_devices="0;1", executors=Address("127.0.0.1", 8100))
     # A retiring device is there beside the one that has its core now.
-    layout = Layout(devices.find(settings), "0-1", ("box/cpu1",))
+    layout = Layout(devices.find(settings), "0-1", frozenset({"box/cpu1"}))
     redivision.file(settings).parent.mkdir(parents=True, exist_ok=True)
     redivision.file(settings).write_bytes(msgspec.json.encode(layout))
     for executors, listens in (

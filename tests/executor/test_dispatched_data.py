@@ -199,7 +199,7 @@ async def test_text_is_read_query_by_query(executor, tmp_path):
     body = [b"\x01\0\0\0\xff", b"\x02\0\0\0ok"]
     peer.connection.send(RunBatch(1, "app", 1, 16, shapes, ((11, 0, 1.0), (12, 1, 1.0))), body)
     refusal, _ = await peer.answer(11)
-    assert (refusal.code, refusal.message) == ("invalid", "text: element 0 must be UTF-8 text")
+    assert (refusal.code, refusal.message) == ("invalid", "text: elements must be UTF-8 text")
     assert (await peer.answer(12))[1]["again"] == body[1]
 
 

@@ -226,25 +226,6 @@ async def test_a_body_that_does_not_add_up_is_nobodys(gateway):
     assert {answer.batch_rows for answer in await answers(gateway, range(300, 302))} == {2}
 
 
-async def test_an_id_that_waits_already_is_refused(gateway):
-    occupy(gateway)
-    grant(gateway, range(1, 4))
-    grant(gateway, range(3, 6))
-    refusal = await gateway.next(Refusal)
-    assert (refusal.id, refusal.message) == (3, "id: 3 is waiting already")
-
-
-async def test_two_queries_of_a_grant_cannot_have_one_number(gateway):
-    header, data = encode("x", rows(1)["x"])
-    occupy(gateway)
-    gateway.connection.send(
-        RunBatch(1, "app", 2, 8, (RequestShape(1, (header,)),), ((7, 0, 600.0), (7, 0, 600.0))), [data, data]
-    )
-    refusal = await gateway.next(Refusal)
-    assert (refusal.id, refusal.message) == (7, "id: 7 is waiting already")
-    assert (await gateway.next(Results, lambda results: 7 in results.ids)).batch_rows == 1
-
-
 async def test_a_gateway_that_goes_takes_its_batches_along(gateway, executor):
     other = await executor.peer(name="other", leases=True)
     occupy(gateway, count=4000)

@@ -128,7 +128,7 @@ async def serve(
     device = DeviceService(info, runtime, Peers(), settings.queue_rows, settings.profile_share)
     measuring = Measuring(device)
     server = PeerServer(device, measuring, own)
-    running = loop.create_task(device.run())
+    running = loop.create_task(device.device_loop.run())
     ticking = loop.create_task(device.tick())
     here, remote = listeners
     listening = await loop.create_unix_server(server.connection, sock=here, backlog=128)

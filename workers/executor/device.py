@@ -67,10 +67,10 @@ class DeviceService:
             peers,
             self._replies,
             load=self.load,
-            exclusive=functools.partial(self.exclusive, WorkKind.PLAN),
+            exclusive=functools.partial(self.device_loop.exclusive, WorkKind.PLAN),
             on_change=self.changed,
         )
-        self._lull_checks = LullChecks(info.id, self.residents, self.exclusive, peers.report)
+        self._lull_checks = LullChecks(info.id, self.residents, self.device_loop.exclusive, peers.report)
         self._reported_rows = 0
 
     def _renice(self) -> None:
@@ -156,13 +156,6 @@ class DeviceService:
 
     async def load(self, call: Callable[..., Any], *args: Any) -> Any:
         return await self._loop.run_in_executor(self._loader, call, *args)
-
-    def exclusive(self, kind: WorkKind, call: Callable[[], Any], **terms: Any) -> asyncio.Future:
-        return self.device_loop.exclusive(kind, call, **terms)
-
-    async def run(self) -> None:
-        """Serve; returns once :meth:`stop` was called and nothing waits any more."""
-        await self.device_loop.run()
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new queries, finish waiting ones for up to ``grace_s``, refuse the rest."""

@@ -8,7 +8,7 @@ from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import ReceivedBatch
 
 from .accounting import Accounts
-from .batch import DispatchedBatch, admit, waits_already
+from .batch import DispatchedBatch, admit
 from .batch_queue import BatchQueue
 from .device_loop import DeviceLoop
 from .leases import Lease
@@ -52,10 +52,6 @@ class Intake:
         for id, text in wrong:
             refuse(connection, [id], name, "invalid", text, False)
         idle = not queue.waiting
-        if not idle:
-            taken = queue.holds(connection, batch.ids)
-            for info in batch.take_out([k for k, id in enumerate(batch.ids) if id in taken]):
-                refuse(connection, [info.id], name, "invalid", waits_already(info.id), False)
         if not batch.rows:
             return
         queue.last_arrival = now

@@ -67,7 +67,9 @@ class _Job:
     #: what a step gives back, since all share the memory arena
     level: int = 0
     peak: int = 0
-    reported_at: float = -1e9
+    phase: str = ""
+    done: float = 0.0
+    reported_at: float = 0.0
 
     @property
     def profile(self) -> tuple[ProfilePoint, ...]:
@@ -136,12 +138,14 @@ class Measuring:
         self._device.peers.report(Relay(report))
         _log.info("measured", job=job.order.job, variant=job.order.variant.name, ok=isinstance(report, ProfileDone))
 
-    def _progress(self, job: _Job, phase: str, done: float, always: bool = True) -> None:
-        now = time.monotonic()
-        if always or now - job.reported_at >= PROGRESS_EVERY_S:
-            job.reported_at = now
-            report = ProfileProgress(job=job.order.job, phase=phase, done=min(1.0, done), points=job.profile)
-            self._device.peers.report(Relay(report))
+    def _progress(self, job: _Job, phase: str, done: float) -> None:
+        job.phase, job.done = phase, done
+        self._report_progress(job)
+
+    def _report_progress(self, job: _Job) -> None:
+        job.reported_at = time.monotonic()
+        report = ProfileProgress(job=job.order.job, phase=job.phase, done=job.done, points=job.profile)
+        self._device.peers.report(Relay(report))
 
     async def _measure(self, job: _Job) -> ProfileDone:
         order, device = job.order, self._device
@@ -193,7 +197,7 @@ class Measuring:
         order, model, slo_s = job.order, job.model, job.order.application.slo_s
         most_s = limit_s(0.0, slo_s)
         try:
-            await self._device.exclusive(
+            await self._device.device_loop.exclusive(
                 WorkKind.PLAN if order.first else WorkKind.MEASURE,
                 functools.partial(job.noting_memory, lambda: model.run(model.sample(1), 1)),
                 expected_s=slo_s / 4,
@@ -213,7 +217,7 @@ class Measuring:
         for i, rows in enumerate(batches, done):
             self._progress(job, "measuring", i / of)
             try:
-                point = await self._point(job, rows, size, lambda part, i=i: (i + min(1.0, part)) / of)
+                point = await self._point(job, rows, size)
             except RunError as error:
                 if rows > 1 and out_of_memory(str(error)):
                     return False
@@ -227,7 +231,7 @@ class Measuring:
                 return False
         return True
 
-    async def _point(self, job: _Job, rows: int, size: int, done: Callable[[float], float]) -> ProfilePoint:
+    async def _point(self, job: _Job, rows: int, size: int) -> ProfilePoint:
         points, slo_s = job.points, job.order.application.slo_s
         inputs = job.model.sample(rows, size=size)
         # Until it ran once: no more than the last batch's time for each row.
@@ -241,14 +245,14 @@ class Measuring:
         while not _enough(taken, slo_s):
             expected_s = max(float(np.median(taken)), STEP_S) if taken else expected_s
             taken += await sample(MANY - len(taken))
-            part = max(len(taken) / MANY, min(len(taken) / FEW, sum(taken) / LONG_S))
-            self._progress(job, "measuring", done(part), always=False)
         p50, p95 = np.percentile(taken, (50, 95))
         return ProfilePoint(rows, float(p50), float(p95), float(np.mean(taken)), len(taken), size)
 
     def _step(self, job: _Job, call: Callable[[], Any], expected_s: float) -> asyncio.Future:
+        if time.monotonic() - job.reported_at >= PROGRESS_EVERY_S:
+            self._report_progress(job)
         most_s = limit_s(expected_s, job.order.application.slo_s, PROFILING_LEAST_S)
-        return self._device.exclusive(
+        return self._device.device_loop.exclusive(
             WorkKind.MEASURE, call, expected_s=expected_s, limit_s=most_s, variant=job.order.variant.id
         )
 
@@ -264,7 +268,7 @@ class Measuring:
         most = 1 if model.alone else VALIDATION_ROWS
         best = max((point for point in good if point.batch <= most), key=lambda p: p.batch)
         for start in range(0, len(labels), best.batch):
-            self._progress(job, "validating", start / len(labels), always=start == 0)
+            job.phase, job.done = "validating", start / len(labels)
             piece = {name: array[start : start + best.batch] for name, array in arrays.items()}
             outputs, _ = await self._step(job, functools.partial(model.run, piece, best.batch), best.p50_s)
             # Metrics accept numpy's own types only.

@@ -41,12 +41,6 @@ def seconds(request) -> float:
     return request.param
 
 
-@pytest.fixture
-async def executor(tmp_path):
-    async with Executor(tmp_path) as running:
-        yield running
-
-
 async def serving(executor: Executor, path: Path, signature: Signature, seconds: float = SOON_S, **spec) -> Peer:
     app = msgspec.structs.replace(application(signature=signature), **spec)
     return await executor.applied(1, [resident(variant(1, path), seconds)], [app], [path])

@@ -12,16 +12,10 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from tests.executor.harness import WIDE, Executor, application, order, resident, rows, save, turning, variant
+from tests.executor.harness import WIDE, application, order, resident, rows, save, turning, variant
 from workers.protocol.control import ProfileDone, ProfileFailed, ProfileProgress
 from workers.protocol.frames import MeasureCancel, Results, StatsReport
 from workers.protocol.specs import ValidationSpec
-
-
-@pytest.fixture
-async def executor(tmp_path):
-    async with Executor(tmp_path) as running:
-        yield running
 
 
 async def ended(executor, job: int):

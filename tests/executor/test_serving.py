@@ -10,7 +10,6 @@ import asyncio
 import msgspec
 import numpy as np
 import onnxruntime as ort
-import pytest
 from onnx import TensorProto, helper
 
 from tests.executor.harness import Executor, application, resident, rows, save, variant
@@ -26,12 +25,6 @@ from workers.protocol.frames import (
 )
 from workers.protocol.framing import PREFIX, VERSION
 from workers.protocol.specs import Signature, TensorSpec
-
-
-@pytest.fixture
-async def executor(tmp_path):
-    async with Executor(tmp_path) as running:
-        yield running
 
 
 async def test_a_query_larger_than_the_largest_batch_is_answered_in_one_piece(executor, tiny_models):

@@ -63,10 +63,9 @@ class _Job:
     classes: SizeClasses
     points: list[ProfilePoint] = field(default_factory=list)  # of the class that is being measured
     model: RunnableModel | None = None
-    #: growth of used memory over this job's own steps, in bytes, and its peak: others' growth is left out, and so is
-    #: what a step gives back, since all share the memory arena
-    level: int = 0
-    peak: int = 0
+    #: growth of used memory over this job's own steps, in bytes: others' growth is left out, and so is what a step
+    #: gives back, since all share the memory arena
+    grown: int = 0
     phase: str = ""
     done: float = 0.0
     reported_at: float = 0.0
@@ -80,8 +79,7 @@ class _Job:
         try:
             return call()
         finally:
-            self.level += max(0, self.runtime.memory_used() - before)
-            self.peak = max(self.peak, self.level)
+            self.grown += max(0, self.runtime.memory_used() - before)
 
     def sample(self, inputs: Arrays, rows: int, most: int) -> list[float]:
         """Run at most ``most`` times, for :data:`STEP_S` or once; the seconds of each run."""
@@ -131,8 +129,7 @@ class Measuring:
         except Exception as error:
             _log.exception("measuring_failed", job=job.order.job)
             report = ProfileFailed(job=job.order.job, message=f"{type(error).__name__}: {error}"[:2000])
-        if self._job is job:
-            self._job = None
+        self._job = None
         # Larger batches than plans use were tried: what they took goes back to the system.
         self._device.runtime.watchdog.shrink_next = True
         self._device.peers.report(Relay(report))
@@ -186,7 +183,7 @@ class Measuring:
         return ProfileDone(
             job=order.job,
             load_s=model.load_s,
-            memory_bytes=max(job.peak, order.variant.size_bytes),
+            memory_bytes=max(job.grown, order.variant.size_bytes),
             points=job.profile,
             accuracy=accuracy,
             validated_rows=rows,

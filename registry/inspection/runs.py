@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import onnxruntime as ort
 
 from registry.errors import InputFault, InvalidInput, invalid
+from registry.signatures import spec
 from workers.executor import bfloat16
 from workers.executor.codec import BF16, as_array
 from workers.executor.independence import Arrays, Run
 from workers.executor.padding import Axes
 from workers.executor.trial_values import Rungs, TrialValues, combinations, pack
 from workers.protocol.shapes import open_sizes
-from workers.protocol.specs import Signature, TensorSpec
 
 #: what helps where tensors do not begin with the rows
 CURE = 'set "batch": false on the application, give the models\' own shapes, and have queries run one by one'
@@ -116,10 +117,10 @@ class Trial:
         self._outputs = signature["outputs"]
         self._counts = counts
         self._batch = batch
-        inputs = tuple(TensorSpec(t["name"], t["datatype"], tuple(t["shape"])) for t in signature["inputs"])
-        self._signature = Signature(inputs, (), batch)
+        # Its tensors have their rows already.
+        self._signature = msgspec.structs.replace(spec(signature, batch=True), batch=batch)
         self._axes = axes
-        self.has_open = any(size < 0 for spec in inputs for size in spec.shape[1:])
+        self.has_open = any(size < 0 for tensor in self._signature.inputs for size in tensor.shape[1:])
         self._until = time.process_time() + CLIMBS_S
         #: the first failure at each size
         self.failures: dict[int, Exception] = {}

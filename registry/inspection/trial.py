@@ -15,12 +15,11 @@ import onnxruntime as ort
 from registry.errors import InputFault, InvalidInput, invalid
 from registry.inspection import independence, runs
 from registry.inspection.runs import CURE, LARGE_S, Trial, failed, find_rows, shown_rows, without_rows
-from registry.signatures import MAX_NAME, with_rows
+from registry.signatures import MAX_NAME, spec, with_rows
 from workers.executor import bfloat16
 from workers.executor.independence import Arrays, Run, around
 from workers.executor.padding import cut, lengths, symbols
 from workers.protocol.datatypes import ONNXRUNTIME_TYPES
-from workers.protocol.specs import Signature, TensorSpec
 
 ROWS = (1, 3)
 #: an IR version that every onnxruntime takes
@@ -164,9 +163,7 @@ def _compare(session: ort.InferenceSession, signature: dict[str, Any], batch: bo
                 for name in own
                 if name not in known
             ]
-    tensors = [TensorSpec(t["name"], t["datatype"], ()) for t in signature["inputs"]]
-    given = [TensorSpec(t["name"], t["datatype"], ()) for t in signature["outputs"]]
-    if not bfloat16.possible(Signature(tuple(tensors), tuple(given))):
+    if not bfloat16.possible(spec(signature, batch)):
         faults.append(InputFault("file.outputs", "are of BF16 beside inputs of BYTES, which onnxruntime cannot run"))
     if faults:
         raise InvalidInput(faults)

@@ -98,12 +98,13 @@ def shown_rows(count: int) -> str:
 
 
 class Ran(NamedTuple):
-    """Rows that a model ran with; ``size`` of open dimensions, 0: none."""
+    """Rows that a model ran with."""
 
     feeds: Arrays
     rungs: Rungs
-    size: int
+    size: int  # of open dimensions; 0: none
     finite: bool
+    seconds: float  # of the longest run
 
 
 class Trial:
@@ -171,8 +172,9 @@ class Trial:
         return best
 
     def _once(self, feeds: Arrays, rungs: Rungs, size: int, **limit: float) -> Ran | None:
-        finite = True
+        finite, seconds = True, 0.0
         for rows in self._counts:
+            began = time.perf_counter()
             try:
                 outputs = self._run({name: value[:rows] for name, value in feeds.items()}, **limit)
             except MemoryError:
@@ -184,6 +186,7 @@ class Trial:
                     raise failure from None
                 self.failures.setdefault(size, failure)
                 return None
+            seconds = max(seconds, time.perf_counter() - began)
             pairs = list(zip(self._outputs, outputs, strict=True))
             faults = [fault for tensor, value in pairs for fault in _check_output(tensor, value, rows, self._batch)]
             if faults:
@@ -191,7 +194,7 @@ class Trial:
                 return None
             finite = finite and all(_finite(value) for _, value in pairs)
         self.failures.pop(size, None)
-        return Ran(feeds, rungs, size, finite)
+        return Ran(feeds, rungs, size, finite, seconds)
 
     def refusal(self, source: str) -> Exception:
         """The refusal of a model that never ran, with each size's failure and cures."""

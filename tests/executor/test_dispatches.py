@@ -99,12 +99,6 @@ async def test_batches_run_in_the_order_in_which_they_came(gateway):
     assert [id for message in gateway.of(Results) for id in message.ids][1:] == ids
 
 
-async def test_a_query_larger_than_a_run_is_answered_in_one_piece(gateway):
-    grant(gateway, range(1, 2), each=11, max_rows=4)
-    result, outputs = await gateway.answer(1)
-    assert result.batch_rows == 11 and outputs["y"].shape == (11, 3)
-
-
 async def test_what_is_late_when_its_turn_comes_is_refused_and_the_others_run(gateway):
     occupy(gateway)
     grant(gateway, range(1, 6), _2=0.02, _4=LATE)
@@ -114,14 +108,6 @@ async def test_what_is_late_when_its_turn_comes_is_refused_and_the_others_run(ga
         ("late", "cannot be answered in time here")
     }
     assert {answer.batch_rows for answer in found if isinstance(answer, Results)} == {3}
-
-
-async def test_an_application_that_serves_late_has_late_batches_run(executor, tiny_models):
-    path = tiny_models["quick"]
-    spec = application(late="serve")
-    peer = await executor.applied(1, [resident(variant(2, path))], [spec], [path])
-    grant(peer, range(1, 4), budget_s=LATE)
-    assert {answer.batch_rows for answer in await answers(peer, range(1, 4))} == {3}
 
 
 async def test_one_cancelled_in_a_batch_that_waits_leaves_the_others_alone(gateway):

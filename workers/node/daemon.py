@@ -69,7 +69,7 @@ class NodeDaemon:
         self.gateways = {name: settings.gateway_socket(number) for number, name in enumerate(several, 1)}
         """sockets of this box's gateways by name; one alone serves its metrics itself"""
         self.devices = layout.devices
-        self._ordered, self._retiring = layout.ordered, layout.retiring
+        self._division, self._retiring = layout.ordered, layout.retiring
         self._look_at_order = asyncio.Event()
         self._division_problem = ""
         """why the newest order of a division cannot be followed; empty: it is"""
@@ -124,8 +124,8 @@ class NodeDaemon:
             release=__version__,
             devices=announced,
             cores=tuple(sorted(devices.usable())),
-            divided=redivision.divided_as(self._settings, self._ordered).cpu_devices,
-            ordered=bool(self._ordered),
+            divided=redivision.divided_as(self._settings, self._division).cpu_devices,
+            ordered=bool(self._division),
             division_problem=self._division_problem,
             retiring=tuple(sorted(self._retiring)),
         )
@@ -179,7 +179,7 @@ class NodeDaemon:
         """Serve on devices that appear, such as a GPU whose driver was loaded late."""
         while True:
             await asyncio.sleep(self._restart_timing.probe)
-            appeared = await devices.appeared(redivision.divided_as(self._settings, self._ordered), self.devices)
+            appeared = await devices.appeared(redivision.divided_as(self._settings, self._division), self.devices)
             # The cores may have been divided anew meanwhile.
             cores = {core for device in self.devices for core in device.cores}
             appeared = tuple(one for one in appeared if one.id not in self.executors and cores.isdisjoint(one.cores))
@@ -216,24 +216,24 @@ class NodeDaemon:
         plane plans with them until the new ones are profiled, then with the new ones; the node ends a retired device
         once it holds nothing. A device whose cores stay together stays as it is.
         """
-        refused = self._ordered
+        refused = self._division
         while True:
             await self._look_at_order.wait()
             self._look_at_order.clear()
             if (config := self.config) is None:
                 continue
-            if config.cpu_devices not in (self._ordered, refused):
+            if config.cpu_devices not in (self._division, refused):
                 refused = config.cpu_devices
                 await self._divide(config.cpu_devices)
-            elif config.cpu_devices == self._ordered and self._division_problem:
-                refused, self._division_problem = self._ordered, ""
+            elif config.cpu_devices == self._division and self._division_problem:
+                refused, self._division_problem = self._division, ""
                 self.link.rejoin()
             ended = [ref for ref in sorted(self._retiring.intersection(config.retired)) if not self._states[ref].warm]
             for ref in ended:
                 await self._remove(ref)
                 self._log.info("device_retired", id=ref)
             if ended:
-                self._divided(self._ordered, self._retiring.difference(ended))
+                self._divided(self._division, self._retiring.difference(ended))
 
     async def _divide(self, ordered: str) -> None:
         present = self.devices
@@ -254,7 +254,7 @@ class NodeDaemon:
         self._divided(ordered, retiring)
 
     def _divided(self, ordered: str, retiring: frozenset[str]) -> None:
-        self._ordered, self._retiring = ordered, retiring
+        self._division, self._retiring = ordered, retiring
         redivision.store(self._settings, Layout(self.devices, ordered, retiring))
         self.link.rejoin()
 

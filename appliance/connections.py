@@ -62,12 +62,7 @@ def postgresql(url: str, ca_file: Path | None) -> dict:
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             **options,
-            "pool": {
-                "min_size": 0,
-                "max_size": POOL,
-                "timeout": CONNECT_S,
-                "reconnect_timeout": RETRY_S,
-            },
+            "pool": {"min_size": 0, "max_size": POOL, "timeout": CONNECT_S, "reconnect_timeout": RETRY_S},
         },
     }
 

@@ -22,12 +22,7 @@ def by_application(promises: Sequence[Promise]) -> list[dict[str, Any]]:
     latest = promises[0] if promises else None
     held = calibration(promises)
     return [
-        {
-            "name": name,
-            "expected": latest.expected.get(name),
-            "came": latest.observed.get(name),
-            "held": held.get(name),
-        }
+        {"name": name, "expected": latest.expected.get(name), "came": latest.observed.get(name), "held": held.get(name)}
         for name in sorted({name for promise in promises for name in promise.expected})
     ]
 

@@ -17,7 +17,7 @@ class Coalesced(Generic[Key, Answer]):
 
     It gets the keys that they ask for. Each caller gets the answer of a run that began after it asked, so that what
     happened before is in it: fifty browsers that come back together cost two runs. One event loop is served; see
-    :func:`for_loop`.
+    :func:`by_key`.
     """
 
     def __init__(self, run: Callable[[frozenset[Key]], Awaitable[Mapping[Key, Answer]]]):
@@ -41,9 +41,7 @@ class Coalesced(Generic[Key, Answer]):
             return await self._run(frozenset(self._keys))
 
 
-def by_key(
-    run: Callable[[frozenset[Key]], Awaitable[Mapping[Key, Answer]]],
-) -> Callable[[Key], Awaitable[Answer]]:
+def by_key(run: Callable[[frozenset[Key]], Awaitable[Mapping[Key, Answer]]]) -> Callable[[Key], Awaitable[Answer]]:
     loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Coalesced] = weakref.WeakKeyDictionary()
 
     async def ask(key: Key) -> Answer:
@@ -53,14 +51,6 @@ def by_key(
         return await loops[loop](key)
 
     return ask
-
-
-def for_loop(run: Callable[[], Awaitable[Answer]]) -> Callable[[], Awaitable[Answer]]:
-    async def of_all(keys: frozenset[None]) -> Mapping[None, Answer]:
-        return {None: await run()}
-
-    ask = by_key(of_all)
-    return lambda: ask(None)
 
 
 def until_next(every_s: float) -> float:

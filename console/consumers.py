@@ -12,14 +12,13 @@ import json
 import math
 import time
 import weakref
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import msgspec
 from channels.db import database_sync_to_async
-from channels.exceptions import StopConsumer
-from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.db import DatabaseError
@@ -81,53 +80,56 @@ async def unknown_path(scope, receive, send) -> None:
     await send({"type": "websocket.close", "code": CLOSE_UNKNOWN_PATH, "reason": detail})
 
 
-class LiveConsumer(AsyncWebsocketConsumer):
-    """The live page's events: a snapshot, then everything as it happens.
+class LiveConsumer:
+    """One browser's live page: a snapshot, then everything as it happens.
 
     A page that shows no figures of devices leaves nodes' seconds out with ``?seconds=0``.
     """
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(self, scope: dict[str, Any], send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+        # Without Channels' layer: all browsers of a process get the same events (:class:`Browsers`).
+        self.seconds = b"seconds=0" not in scope.get("query_string", b"").split(b"&")
+        self._session, self._socket = scope.get("session"), send
         self._outbox = BrowserOutbox()
         self._wake = asyncio.Event()
-        self._tasks: list[asyncio.Task] = []
         self._checked_at = 0.0
         self._asked_at = -math.inf
         self._answering: asyncio.TimerHandle | None = None
         self._closing = False
-        self.seconds = True
         self._role = AccessRole.ANYONE
         self._repairs: dict[str, Any] | None = None
 
-    async def connect(self) -> None:
-        await self.accept()
-        self.seconds = b"seconds=0" not in self.scope.get("query_string", b"").split(b"&")
+    @classmethod
+    async def serve(cls, scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send) -> None:
+        """A connection is accepted, follows all events, gives commands, and ends."""
+        browser, tasks = cls(scope, send), []
+        try:
+            await receive()
+            await send({"type": "websocket.accept"})
+            if await browser._joined():
+                browser.resync()
+                tasks = [asyncio.create_task(each) for each in (browser._send_all(), browser._follow_repairs())]
+            while (event := await receive())["type"] == "websocket.receive":
+                await browser._take(event.get("text"))
+        finally:
+            browser._closing = True
+            for task in tasks:
+                task.cancel()
+            if browser._answering is not None:
+                browser._answering.cancel()
+            await browsers().leave(browser)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _joined(self) -> bool:
         if not await self._permitted():
             await self._refuse(CLOSE_UNAUTHORIZED, "sign in with an account that has a role first")
-            return
+            return False
         try:
             await browsers().join(self)
         except TimeoutError as error:
             await self._interrupted(error)
-            return
-        self.resync()
-        self._tasks = [asyncio.create_task(each) for each in (self._send_all(), self._follow_repairs())]
-
-    async def __call__(self, scope, receive, send) -> None:
-        # Without Channels' layer: all browsers of a process get the same events (:class:`Browsers`).
-        self.scope, self.base_send = scope, send
-        try:
-            while True:
-                await self.dispatch(await receive())
-        except StopConsumer:
-            pass
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            if self._answering is not None:
-                self._answering.cancel()
-            await browsers().leave(self)
+            return False
+        return True
 
     def resync(self) -> None:
         self._outbox.restart()
@@ -149,30 +151,17 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 self._repairs = now
                 self.put({"event": "repairs", "data": now})
 
-    async def disconnect(self, code: int) -> None:
-        self._closing = True
-        if not self._tasks:
-            return
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+    async def _take(self, text: str | None) -> None:
         if self._closing:
             return
-        if text_data is None:
-            await self._refuse(CLOSE_BINARY, "commands are JSON text, not binary data")
-        elif len(text_data.encode(errors="replace")) > MAX_COMMAND_BYTES:
-            await self._refuse(CLOSE_TOO_LARGE, f"a command has at most {MAX_COMMAND_BYTES} bytes")
-        else:
-            await self._obey(text_data)
-
-    async def _obey(self, text: str) -> None:
+        if text is None:
+            return await self._refuse(CLOSE_BINARY, "commands are JSON text, not binary data")
+        if len(text.encode(errors="replace")) > MAX_COMMAND_BYTES:
+            return await self._refuse(CLOSE_TOO_LARGE, f"a command has at most {MAX_COMMAND_BYTES} bytes")
         try:
             command = msgspec.json.decode(text, type=BrowserCommand).command
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-            await self._refuse(CLOSE_MALFORMED, f"not a command: {error}")
-            return
+            return await self._refuse(CLOSE_MALFORMED, f"not a command: {error}")
         if command not in MESSAGES or self._role < MESSAGES[command]:
             await self._refuse(CLOSE_UNAUTHORIZED, f"{command}: the role {self._role.label} does not permit it")
         elif command == "ping":
@@ -193,15 +182,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 self._wake.clear()
                 while self._outbox and not self._closing:
                     if time.monotonic() - self._checked_at > RECHECK_S and not await self._permitted():
-                        await self._refuse(CLOSE_UNAUTHORIZED, "you have been signed out")
-                        return
+                        return await self._refuse(CLOSE_UNAUTHORIZED, "you have been signed out")
                     await self._send_next()
         except TimeoutError:
             self._closing = True
             logger.warning("browser_too_slow", dropped=self._outbox.dropped)
-            await self.close(CLOSE_TOO_SLOW, "the browser reads too slowly")
-        except asyncio.CancelledError:
-            raise
+            await self._close(CLOSE_TOO_SLOW, "the browser reads too slowly")
         except (OSError, RedisError, DatabaseError) as error:
             await self._interrupted(error)
 
@@ -221,37 +207,34 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._send_in_time(message)
 
     async def _send_snapshot(self) -> None:
-        text = await _snapshot_text()
+        text = await _snapshot_text(None)
         self._repairs = await _repairs(self._role) or self._repairs
         repairs = json.dumps(self._repairs)
         text = f'{{"event":"snapshot","data":{text[:-1]},"repairs":{repairs}}}}}'
         await self._send_in_time({"event": "snapshot", "text": text})
 
     async def _send_in_time(self, message: dict[str, Any]) -> None:
-        """Send a message, within a limit of time.
-
-        A browser that does not take it is too slow, however long the message took to make.
-
-        Raises:
-            TimeoutError: the browser is too slow.
-        """
+        """Send a message. Raises TimeoutError: the browser is too slow, however long it took to make."""
         await asyncio.wait_for(self._send(message), SEND_TIMEOUT_S)
 
     async def _send(self, message: dict[str, Any]) -> None:
-        await self.send(message["text"] if "text" in message else json.dumps(message, separators=(",", ":")))
+        text = message["text"] if "text" in message else json.dumps(message, separators=(",", ":"))
+        await self._socket({"type": "websocket.send", "text": text})
 
     async def _refuse(self, code: int, reason: str) -> None:
         self._closing = True
         await self._send(_error(reason))
-        await self.close(code, reason.encode()[:120].decode(errors="ignore"))
+        await self._close(code, reason.encode()[:120].decode(errors="ignore"))
+
+    async def _close(self, code: int, reason: str) -> None:
+        await self._socket({"type": "websocket.close", "code": code, "reason": reason})
 
     async def _permitted(self) -> bool:
         # All consoles are due together, so that one look serves them all.
         self._checked_at = time.monotonic() - (time.monotonic() % RECHECK_S if RECHECK_S else 0)
-        session = self.scope.get("session")
-        if session is None or session.session_key is None:
+        if self._session is None or self._session.session_key is None:
             return False
-        self._role = await _role_now(session.session_key)
+        self._role = await _role_now(self._session.session_key)
         return self._role >= MESSAGES["connect"]
 
 
@@ -350,11 +333,9 @@ def _roles(keys: frozenset[str]) -> dict[str, AccessRole]:
 _role_now = coalescing.by_key(database_sync_to_async(_roles))
 
 
-async def _read_snapshot() -> str:
-    return msgspec.json.encode(await database_sync_to_async(snapshot)()).decode()
-
-
-_snapshot_text = coalescing.for_loop(_read_snapshot)
+_snapshot_text = coalescing.by_key(
+    database_sync_to_async(lambda keys: dict.fromkeys(keys, msgspec.json.encode(snapshot()).decode()))
+)
 
 
 def _summaries(roles: frozenset[AccessRole]) -> dict[AccessRole, dict[str, Any] | None]:

@@ -4,7 +4,4 @@ from django.urls import path, re_path
 
 from console.consumers import LiveConsumer, unknown_path
 
-urlpatterns = [
-    path("live/", LiveConsumer.as_asgi()),
-    re_path(r"", unknown_path),
-]
+urlpatterns = [path("live/", LiveConsumer.serve), re_path(r"", unknown_path)]

@@ -1,7 +1,7 @@
 """Limits on transfers of stored files, in number and rate.
 
 Models must not take the whole link. A web process sends at most ``most`` files at a time, one to each receiver; those
-beyond are asked to come again, and places go to the receiver that has waited longest. All transfers share
+beyond are asked to come again, and whoever asks first once a place is free gets it. All transfers share
 ``bytes_per_s`` evenly, since each waits its turn for every chunk. Pure except for the waiting: ``now`` (seconds,
 steady) is handed in.
 """
@@ -13,10 +13,11 @@ import threading
 import time
 from collections.abc import Hashable
 
+#: files that a web process sends at a time
+MOST = 8
 #: seconds after which a receiver without a place should ask again
 AGAIN_S = 5
-#: seconds after which a receiver that does not ask again has lost its turn, and a transfer without a byte its place
-FORGOTTEN_S = 3.0 * AGAIN_S
+#: seconds after which a transfer without a byte has lost its place
 STALLED_S = 60.0
 
 
@@ -34,22 +35,13 @@ class Places:
         self._most = most
         self._lock = threading.Lock()
         self._under_way: set[Transfer] = set()
-        self._waiting: dict[Hashable, float] = {}
 
     def take(self, receiver: Hashable, now: float) -> Transfer | None:
         """A place for a transfer; None: the receiver must ask again after :data:`AGAIN_S`."""
         with self._lock:
             self._under_way = {one for one in self._under_way if now - one.moved < STALLED_S}
-            self._waiting = {one: asked for one, asked in self._waiting.items() if now - asked < FORGOTTEN_S}
-            free = self._most - len(self._under_way)
-            if any(one.receiver == receiver for one in self._under_way):
+            if len(self._under_way) >= self._most or any(one.receiver == receiver for one in self._under_way):
                 return None
-            # A dict keeps the order of the first time that each of them asked.
-            ahead = list(self._waiting).index(receiver) if receiver in self._waiting else len(self._waiting)
-            if ahead >= free:
-                self._waiting[receiver] = now
-                return None
-            self._waiting.pop(receiver, None)
             transfer = Transfer(receiver, now)
             self._under_way.add(transfer)
             return transfer

@@ -6,6 +6,7 @@ A few are sent at once; failed ones are tried again later. The queue is bounded.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -66,10 +67,14 @@ def retries(pk: int) -> list[Retry]:
     )
 
 
-def announce(event: str, data: Any) -> None:
-    """Queue an event, made by ``data``, for each that wants it. Redis may be away."""
+def announce(event: str, data: Callable[[], dict[str, Any]]) -> None:
+    """Queue an event, made by ``data``, for each webhook that wants it. Redis may be away."""
+    wanting = [hook for hook in Webhook.objects.filter(enabled=True) if event in hook.events]
+    text = outgoing.body(event, data()) if wanting else ""
     with suppress(RedisError):
-        outgoing.announce(event, data, _queue)
+        dropped = [hook.name for hook in wanting if not _queue(hook.pk, text)]
+        if dropped:
+            logger.warning("webhook_events_dropped", webhooks=dropped, of=event)
 
 
 def _queue(pk: int, text: str) -> bool:

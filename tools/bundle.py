@@ -87,12 +87,7 @@ def target(machine: str, version: str) -> dict[str, str]:
 
 
 def requirements(machine: str, version: str) -> list[str]:
-    """Return what the locks have for such a machine.
-
-    It is of all roles, each without its marker.
-
-    Pip itself evaluates markers for the machine that it runs on.
-    """
+    """What the locks of all roles have for such a machine, without markers: pip evaluates these for its own machine."""
     environment = target(machine, version)
     found = []
     for requirement in locks.requirements(*locks.EXTRAS, "cpu").values():
@@ -109,11 +104,8 @@ def wheels(folder: Path, machine: str, version: str) -> Iterator[str]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = requirements(machine, version)
-    if not _download(folder, machine, version, wanted):
-        yield from _possible(folder, machine, version, wanted)
-
-
-def _possible(folder: Path, machine: str, version: str, wanted: list[str]) -> Iterator[str]:
+    if _download(folder, machine, version, wanted):
+        return
     for requirement in wanted:
         if not _download(folder, machine, version, [requirement]):
             yield f"{requirement} for {machine}, Python {version}: no wheel"
@@ -121,17 +113,8 @@ def _possible(folder: Path, machine: str, version: str, wanted: list[str]) -> It
 
 def _download(folder: Path, machine: str, version: str, wanted: list[str]) -> bool:
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in GLIBC] + [f"manylinux2014_{machine}"]
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--only-binary=:all:",
-        "--dest",
-        str(folder),
-    ]
+    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", *options]
     command += [word for platform in platforms for word in ("--platform", platform)]
     command += ["--python-version", version, "--implementation", "cp", *wanted]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -6,6 +6,7 @@ checkout's appliance.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import itertools
@@ -22,6 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 import httpx2
+import psutil
 
 from tools.waiting import eventually
 
@@ -152,13 +154,8 @@ class RunningAppliance:
 
     def pid(self, service: str) -> int:
         """The process id of a service's latest start."""
-        starts = [
-            line
-            for event in ("service_started", "service_restarted")
-            for line in self.events(event)
-            if line["service"] == service
-        ]
-        return max(starts, key=lambda line: line["timestamp"])["pid"]
+        starts = [*self.events("service_started"), *self.events("service_restarted")]
+        return max((line["timestamp"], line["pid"]) for line in starts if line["service"] == service)[1]
 
     @property
     def credentials(self) -> dict[str, str]:
@@ -174,22 +171,15 @@ class RunningAppliance:
         return ssl.create_default_context(cafile=self.authorities) if self.authorities else None
 
     def rest(self) -> httpx2.Client:
-        """A client for the REST API."""
-        return httpx2.Client(
-            base_url=self.console + "/api/v1",
-            headers={"Authorization": f"Bearer {self.credentials['api_token']}"},
-            timeout=60,
-            verify=self.trust() or False,
-        )
+        return self._client(f"{self.console}/api/v1", "api_token")
 
     def inference(self) -> httpx2.Client:
         """A client for V2 HTTP."""
-        return httpx2.Client(
-            base_url=self.http,
-            headers={"Authorization": f"Bearer {self.credentials['api_key']}"},
-            timeout=60,
-            verify=self.trust() or False,
-        )
+        return self._client(self.http, "api_key")
+
+    def _client(self, url: str, secret: str) -> httpx2.Client:
+        headers = {"Authorization": f"Bearer {self.credentials[secret]}"}
+        return httpx2.Client(base_url=url, headers=headers, timeout=60, verify=self.trust() or False)
 
     def stop(self, number: int = signal.SIGINT, timeout: float = 120) -> None:
         """Signal the supervisor and wait until it has ended."""
@@ -199,29 +189,18 @@ class RunningAppliance:
         self.read()
 
     def group_members(self) -> list[int]:
-        """Return the processes that have this appliance's home in their environment.
-
-        The supervisor is one of them.
-        """
+        """Processes that have this appliance's home in their environment, the supervisor included."""
         found = []
-        needle = f"NEREUS_HOME={self.home}".encode()
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                environment = (entry / "environ").read_bytes().split(b"\0")
-                state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-            except OSError:
-                continue
-            if needle in environment and state != "Z":
-                found.append(int(entry.name))
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("NEREUS_HOME") == str(self.home):
+                    found.append(process.pid)
         return found
 
     def ports_open(self) -> list[int]:
-        still = []
-        for port in self.ports:
+        def listens(port: int) -> bool:
             with socket.socket() as probe:
                 probe.settimeout(0.5)
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    still.append(port)
-        return still
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        return list(filter(listens, self.ports))

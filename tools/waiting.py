@@ -44,11 +44,7 @@ class _Wait:
 
 
 def eventually(
-    what: Callable[[], Any],
-    timeout: float = LONGEST_S,
-    every: float = 0.5,
-    why: str = "",
-    of: Sequence[Process] = (),
+    what: Callable[[], Any], timeout: float = LONGEST_S, every: float = 0.5, why: str = "", of: Sequence[Process] = ()
 ) -> Any:
     """Look again and again until the answer of ``what`` is true, and return that answer.
 
@@ -69,11 +65,7 @@ def eventually(
 
 
 async def eventually_async(
-    what: Callable[[], Any],
-    timeout: float = LONGEST_S,
-    every: float = 0.5,
-    why: str = "",
-    of: Sequence[Process] = (),
+    what: Callable[[], Any], timeout: float = LONGEST_S, every: float = 0.5, why: str = "", of: Sequence[Process] = ()
 ) -> Any:
     """As :func:`eventually`, beside the loop's other tasks; ``what`` may be a coroutine function."""
     wait = _Wait(what, timeout, every, why, of)

@@ -184,11 +184,9 @@ class Settings:
     """Days for which audit entries are kept."""
     max_upload_bytes: int = setting("MAX_UPLOAD_MB", "512", parse.whole(1, 16_384, MIB))
     """Largest ONNX or validation upload."""
-    blob_transfers: int = setting("BLOB_TRANSFERS", "8", parse.whole(1, 1000))
-    """Models and validation sets that a web process sends to nodes at a time, one to each."""
     blob_bytes_per_s: float = setting("BLOB_MB_S", "100", parse.number(0, 100_000, times=1e6))
-    """Rate that these transfers share, in 10^6 bytes a second; 0: no limit. The default leaves a fifth of a gigabit
-    link to all else."""
+    """Rate that models and validation sets on their way to nodes share, in 10^6 bytes a second; 0: no limit. The
+    default leaves a fifth of a gigabit link to all else."""
     max_request_bytes: int = setting("MAX_REQUEST_MB", "80", parse.whole(1, 1024, MIB))
     """Largest query, a body or a gRPC message. An application's queries have a lower limit where its inputs have fixed
     sizes. Boxes of a cluster refuse larger frames from each other: set it alike on all."""
@@ -323,10 +321,6 @@ class Settings:
     def gateway_socket(self, number: int) -> Path:
         """The admin socket of gateway ``number`` (from 1), for that process alone."""
         return self.socket_folder / f"gateway-{number}.sock"
-
-    def gateway_totals(self, number: int) -> Path:
-        """The totals of gateway ``number`` (from 1), while the appliance runs."""
-        return self.socket_folder / f"gateway-{number}.totals"
 
     def link_status(self, kind: str) -> Path:
         """The state of a ``node``'s or ``gateway``'s link, for the supervisor."""

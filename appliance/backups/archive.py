@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,28 +101,27 @@ def write(target: Path) -> Manifest:
     with databases.temporary_folder(f".backup-{os.getpid()}") as folder, storage.kept():
         copy = folder / databases.NAMES[connection.vendor]
         needed = sorted(databases.copy_to(copy))
-        files = {digest: storage.path(digest) for digest in needed}
-        there = {digest: path for digest, path in files.items() if path.is_file()}
-        kept = {f"{HOME_FOLDER}/{path.relative_to(home)}": path.read_bytes() for path in secrets()}
+        sources = {copy.name: copy}
+        for number, path in enumerate(secrets()):
+            # As they are now: they may be rotated meanwhile.
+            sources[f"{HOME_FOLDER}/{path.relative_to(home)}"] = Path(shutil.copy(path, folder / str(number)))
+        parts = [BackupPart(name, path.stat().st_size, sha256(path)) for name, path in sources.items()]
+        stored = {digest: storage.path(digest) for digest in needed if storage.path(digest).is_file()}
+        for digest, path in stored.items():
+            sources[f"{STORE_FOLDER}/{digest}"] = path
+            parts.append(BackupPart(f"{STORE_FOLDER}/{digest}", path.stat().st_size, digest))
         manifest = Manifest(
             format=FORMAT,
             version=__version__,
             made=clock.wall(),
             database=connection.vendor,
             migrations=sorted(MigrationRecorder(connection).applied_migrations()),
-            parts=[
-                BackupPart(copy.name, copy.stat().st_size, sha256(copy)),
-                *(BackupPart(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in kept.items()),
-                *(
-                    BackupPart(f"{STORE_FOLDER}/{digest}", path.stat().st_size, digest)
-                    for digest, path in there.items()
-                ),
-            ],
-            missing=sorted(files.keys() - there.keys()),
+            parts=parts,
+            missing=[digest for digest in needed if digest not in stored],
         )
         partial = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            _write_tar(partial, manifest, copy, kept, there)
+            _write_tar(partial, manifest, sources)
             os.replace(partial, target)
         finally:
             partial.unlink(missing_ok=True)
@@ -129,31 +129,23 @@ def write(target: Path) -> Manifest:
     return manifest
 
 
-def _write_tar(path: Path, manifest: Manifest, copy: Path, kept: dict[str, bytes], stored: dict[str, Path]) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+def _write_tar(target: Path, manifest: Manifest, sources: dict[str, Path]) -> None:
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-            _add_bytes(tar, MANIFEST, msgspec.json.encode(manifest))
-            parts = {part.name: part for part in manifest.parts}
-            _add_file(tar, parts[copy.name], copy)
-            for name, data in kept.items():
-                _add_bytes(tar, name, data)
-            for digest, source in stored.items():
-                _add_file(tar, parts[f"{STORE_FOLDER}/{digest}"], source)
+            text = msgspec.json.encode(manifest)
+            tar.addfile(_entry(MANIFEST, len(text)), io.BytesIO(text))
+            for part in manifest.parts:
+                path = sources[part.name]
+                with path.open("rb") as source:
+                    hashing = _Hashing(source)
+                    tar.addfile(_entry(part.name, part.size), hashing)
+                if hashing.sha256 != part.sha256:
+                    raise BackupError(
+                        f"{path} is damaged: its content is not what its name says; delete and upload it again"
+                    )
         file.flush()
         os.fsync(file.fileno())
-
-
-def _add_bytes(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    tar.addfile(_entry(name, len(data)), io.BytesIO(data))
-
-
-def _add_file(tar: tarfile.TarFile, part: BackupPart, source: Path) -> None:
-    with source.open("rb") as file:
-        hashing = _Hashing(file)
-        tar.addfile(_entry(part.name, part.size), hashing)
-    if hashing.sha256 != part.sha256:
-        raise BackupError(f"{source} is damaged: its content is not what its name says; delete and upload it again")
 
 
 def _entry(name: str, size: int) -> tarfile.TarInfo:

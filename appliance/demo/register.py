@@ -59,39 +59,37 @@ def _register(rest: httpx2.Client, application: DemoApplication, log: Log) -> No
         log(f"uploaded {application.name}/{variant.name}")
 
 
-def wait_ready(base_url: str, token: str, timeout_s: float, poll_s: float = 1.0) -> dict[str, dict[str, dict]]:
+def wait_ready(base_url: str, token: str, timeout_s: float, poll_s: float = 1.0) -> None:
     """Wait until every demo variant is profiled and measured.
 
-    Returns what the API says of variants, by application and name. Raises RestError: one failed, or it took too long.
+    Raises RestError: one failed, or it took too long.
     """
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            found, waiting = _states(base_url, token)
+            waiting = _waiting(base_url, token)
         except Unreachable as error:
-            found, waiting = {}, [str(error)]
-        if found and not waiting:
-            return found
+            waiting = [str(error)]
+        if not waiting:
+            return
         if time.monotonic() > deadline:
             raise RestError(f"not ready after {timeout_s:g} s: " + ", ".join(waiting))
         time.sleep(poll_s)
 
 
-def _states(base_url: str, token: str) -> tuple[dict[str, dict[str, dict]], list[str]]:
-    found: dict[str, dict[str, dict]] = {}
+def _waiting(base_url: str, token: str) -> list[str]:
     waiting = []
     with client(base_url, token) as rest:
         for application in applications():
-            listed = pages(rest, f"/applications/{application.name}/variants/")
-            found[application.name] = {variant["name"]: variant for variant in listed}
+            listed = {one["name"]: one for one in pages(rest, f"/applications/{application.name}/variants/")}
             for variant in application.variants:
                 name = f"{application.name}/{variant.name}"
-                entry = found[application.name].get(variant.name, {"state": "missing"})
+                entry = listed.get(variant.name, {"state": "missing"})
                 if entry["state"] == "failed":
                     raise RestError(f"{name} failed: {entry.get('detail') or 'no reason given'}")
                 if entry["state"] != "ready":
                     waiting.append(f"{name} ({entry['state']})")
-    return found, waiting
+    return waiting
 
 
 def main() -> int:

@@ -38,7 +38,7 @@ REFUSED = (503, 504)
 POLL_S = 0.5
 
 #: Sums over queries: ``sent`` and how they ended, ``unsent`` (too many in flight), ``abandoned`` (in flight when the
-#: load was stopped: no ratio contains them), and over answers in time ``accuracy``, ``correct`` and ``variant NAME``.
+#: load was stopped: no ratio contains them), and over answers in time ``accuracy`` and ``variant NAME``.
 Counts = Counter[str]
 
 
@@ -51,11 +51,9 @@ class QueryStream:
     seed: int = 0
 
 
-def streams(
-    capacities: Mapping[str, LoadCapacity], seed: int = 0, demo: tuple[DemoApplication, ...] | None = None
-) -> list[QueryStream]:
+def streams(capacities: Mapping[str, LoadCapacity], seed: int = 0) -> list[QueryStream]:
     """A stream for each application with a capacity, spread over the cycle."""
-    chosen = [a for a in (applications() if demo is None else demo) if a.name in capacities]
+    chosen = [application for application in applications() if application.name in capacities]
     return [
         QueryStream(application, RateProfile(capacities[application.name], seed + place, place / len(chosen)), seed)
         for place, application in enumerate(chosen)
@@ -89,13 +87,11 @@ class Traffic:
         self._samples: list[tuple[str, np.ndarray, str]] = []
         #: by stream, the requests of its application
         self._requests: list[range] = []
-        labels: list[int] = []
         for stream in chosen:
             name = stream.application.signature["inputs"][0]["name"]
             rows = np.asarray(stream.application.samples()[name], np.float32)
-            self._requests.append(range(len(labels), len(labels) + len(rows)))
+            self._requests.append(range(len(self._samples), len(self._samples) + len(rows)))
             self._samples += [(stream.application.name, row[np.newaxis], name) for row in rows]
-            labels += stream.application.labels().tolist()
         load = Load(
             port=at.port,
             requests=[],
@@ -106,7 +102,6 @@ class Traffic:
             authorities=str(authorities) if at.scheme == "https" and authorities else "",
             host=at.hostname,
             most=most,
-            labels=labels,
         )
         self._sender = Sender(load)
         self.use(key)
@@ -157,7 +152,6 @@ class Traffic:
         found["failed"] = len(records) - found.total()
         found["sent"] = len(records) - found["unsent"]
         found["accuracy"] = float(records.rows["accuracy"][in_time].sum())
-        found["correct"] = int(np.count_nonzero(records.rows["correct"] & in_time))
         for place, name in enumerate(self._sender.book.variants):
             found[f"variant {name}"] = int(np.count_nonzero(records.rows["variant"][in_time] == place))
         return found
@@ -173,8 +167,7 @@ def summary(found: Counts) -> dict[str, object]:
 
     Ratios and means are None where there is nothing to divide by. ``violation_ratio``: 0 to 1, of all queries whose end
     is known; answers after the SLO, refusals, failures and queries that could not even be sent are violations.
-    ``effective_accuracy``: percent, mean of the variants' accuracies over answers in time. ``observed_accuracy``:
-    percent of those answers that were right.
+    ``effective_accuracy``: percent, mean of the variants' accuracies over answers in time.
     """
     violations = found["late"] + found["refused"] + found["failed"] + found["unsent"]
 
@@ -185,7 +178,6 @@ def summary(found: Counts) -> dict[str, object]:
         **{name: found[name] for name in ("sent", "in_time", "late", "refused", "failed", "unsent", "abandoned")},
         "violation_ratio": ratio(violations, found["in_time"] + violations, 5),
         "effective_accuracy": ratio(found["accuracy"], found["in_time"]),
-        "observed_accuracy": ratio(100 * found["correct"], found["in_time"]),
         "variants": {name[8:]: count for name, count in sorted(found.items()) if name[:8] == "variant " and count},
     }
 
@@ -201,17 +193,14 @@ def latencies(records: Records) -> dict[str, float | None]:
     return {name: None if math.isnan(value) else round(value, 1) for name, value in values.items()}
 
 
-def ready(url: str, authorities: Path | None = None) -> bool:
-    trust = ssl.create_default_context(cafile=authorities) if url.startswith("https") else False
-    try:
-        return httpx2.get(f"{url}/v2/health/ready", timeout=5, verify=trust, trust_env=False).status_code == 200
-    except httpx2.TransportError:
-        return False
-
-
 def wait_ready(url: str, authorities: Path | None = None) -> None:
-    while not ready(url, authorities):
-        time.sleep(POLL_S)
+    trust = ssl.create_default_context(cafile=authorities) if url.startswith("https") else False
+    with httpx2.Client(base_url=url, timeout=5, verify=trust, trust_env=False) as gateway:
+        while True:
+            with contextlib.suppress(httpx2.TransportError):
+                if gateway.get("/v2/health/ready").status_code == httpx2.codes.OK:
+                    return
+            time.sleep(POLL_S)
 
 
 def replay(

@@ -23,11 +23,9 @@ class Book:
     Args:
         answers: by variant, the FP32 output of each request; nothing for a variant whose answers are not checked;
             empty: any variant may answer.
-        labels: by request, the place of the output's largest value; empty: not compared.
     """
 
-    def __init__(self, answers: Mapping[str, Sequence[bytes]], labels: Sequence[int] = ()):
-        self._labels = labels
+    def __init__(self, answers: Mapping[str, Sequence[bytes]]):
         self._places = {name: place for place, name in enumerate(answers)}
         self._any_variant = not answers
         self._answers = list(answers.values())
@@ -48,7 +46,7 @@ class Book:
         if note and len(self.notes) < NOTES:
             self.notes.append(note)
         self._times.extend((due, time.perf_counter(), float("nan"), 0.0, 0.0))
-        self._rest.extend((status, 0, -1, 0, request, 0))
+        self._rest.extend((status, 0, -1, 0, request))
 
     def add(self, peer: Peer, now: float, end: End) -> None:
         if self._any_variant and end.variant:
@@ -62,12 +60,7 @@ class Book:
         if note and len(self.notes) < NOTES:
             self.notes.append(note)
         self._times.extend((peer.due, peer.sent, now, end.queue_ms, end.accuracy))
-        self._rest.extend((status, end.retry, place, end.batch, peer.request, self._correct(end.output, peer.request)))
-
-    def _correct(self, output: bytes | None, request: int) -> bool:
-        if not self._labels or not output:
-            return False
-        return bool(np.frombuffer(output, "<f4").argmax() == self._labels[request])
+        self._rest.extend((status, end.retry, place, end.batch, peer.request))
 
     def _is_right(self, output: bytes, place: int, request: int) -> bool:
         if self._any_variant:
@@ -90,11 +83,11 @@ class Book:
     def rows(self, began: float) -> np.ndarray:
         """All rows in the order in which queries were due, with times since ``began``."""
         times = np.frombuffer(self._times, "f8").reshape(-1, 5)
-        rest = np.frombuffer(self._rest, "i4").reshape(-1, 6)
+        rest = np.frombuffer(self._rest, "i4").reshape(-1, 5)
         rows = np.zeros(len(times), ROW)
         for column, name in enumerate(("due", "sent", "ended")):
             rows[name] = times[:, column] - began
         rows["queue_ms"], rows["accuracy"] = times[:, 3], times[:, 4]
-        for column, name in enumerate(("status", "retry", "variant", "batch", "request", "correct")):
+        for column, name in enumerate(("status", "retry", "variant", "batch", "request")):
             rows[name] = rest[:, column]
         return rows[np.argsort(rows["due"], kind="stable")]

@@ -20,7 +20,7 @@ _OWN = {
 
 #: Times in seconds since the load began; ``ended`` is NaN of a query without an end. ``status``: of HTTP or gRPC, or
 #: one of the above. ``retry``: the refusal says when to retry. ``variant`` and ``request``: places among the load's.
-#: ``accuracy``: as the answer says, percent. ``correct``: the largest value is where the load's labels have it.
+#: ``accuracy``: as the answer says, percent.
 ROW = np.dtype(
     [
         ("due", "f8"),
@@ -33,7 +33,6 @@ ROW = np.dtype(
         ("batch", "i2"),
         ("request", "i4"),
         ("accuracy", "f4"),
-        ("correct", "?"),
     ]
 )
 

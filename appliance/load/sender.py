@@ -52,7 +52,6 @@ class Load(msgspec.Struct):
         most: queries in flight; further ones are not sent.
         cores: where the generator may run; empty: anywhere.
         authorities: PEM file of whom to trust with TLS; empty: without TLS.
-        labels: by request, the class whose score must be the highest; none: not compared.
     """
 
     port: int
@@ -72,7 +71,6 @@ class Load(msgspec.Struct):
     authorities: str = ""
     host: str = "127.0.0.1"
     most: int = 1_000_000
-    labels: list[int] = []
 
 
 class Sender:
@@ -90,7 +88,7 @@ class Sender:
     def __init__(self, load: Load, grpc_peer: Callable[[Ended, str, str, str], Peer] | None = None):
         self.load = load
         self._grpc_peer = grpc_peer
-        self.book = Book(load.answers, load.labels)
+        self.book = Book(load.answers)
         self.most_peers = 0
         self._free: deque[Peer] = deque()
         self._trust = ssl.create_default_context(cafile=load.authorities) if load.authorities else None

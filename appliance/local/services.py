@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from appliance import redis_server
 from workers.settings import Settings
@@ -35,83 +35,44 @@ REDIS_BYTES = 256 * 2**20
 
 
 def _python(*arguments: str) -> list[str]:
-    return [sys.executable, *arguments]
-
-
-# --- data plane -------------------------------------------------------------------------------------------------------
+    return [sys.executable, "-m", *arguments]
 
 
 def data_plane(values: Settings, log: Path, roles: Roles = ALL) -> list[SupervisedService]:
-    """Return node daemon and gateway, as far as the box has these roles.
+    """Return node daemon and gateways, as far as the box has these roles.
 
     They serve from what is on disk. The times to stop all services, one after the other, add up to less than the 15 s
     that an operator is promised, even if nothing obeys.
     """
 
-    def environment() -> Mapping[str, str]:
+    def service(name: str, alive: Liveness, *command: str) -> SupervisedService:
         # The supervisor's choice for "auto".
-        return {"NEREUS_CPU_DEVICES": values.cpu_devices} | SINGLE
+        chosen = {"NEREUS_CPU_DEVICES": values.cpu_devices} | SINGLE
+        return SupervisedService(name, _python(*command), environment=lambda: chosen, alive=alive, stop_s=3.5, log=log)
 
-    found = [_node(values, environment, log)] if BoxRole.NODE in roles else []
-    if BoxRole.GATEWAY in roles:
-        found += [_gateway(values, number, environment, log) for number in range(1, values.gateways + 1)]
+    found = []
+    if BoxRole.NODE in roles:
+        alive = Liveness(probes.http(values.node_http.url + "/health"), timeout_s=5.0)
+        found.append(service("node", alive, "workers.node"))
+    for number in range(1, values.gateways + 1) if BoxRole.GATEWAY in roles else ():
+        # One that hangs must be back within 5 s.
+        alive = Liveness(probes.gateway(values.gateway_socket(number)), every_s=0.3, timeout_s=0.8)
+        name = "gateway" if number == 1 else f"gateway-{number}"
+        found.append(service(name, alive, "workers.gateway", "--number", str(number)))
     return found
-
-
-def _node(values: Settings, environment: Callable[[], Mapping[str, str]], log: Path) -> SupervisedService:
-    return SupervisedService(
-        "node",
-        _python("-m", "workers.node"),
-        environment=environment,
-        alive=Liveness(probes.http(values.node_http.url + "/health"), timeout_s=5.0),
-        stop_s=3.5,
-        log=log,
-    )
-
-
-def _answers_quickly(path: Path) -> Liveness:
-    """A gateway that hangs must be back within 5 s."""
-    return Liveness(probes.gateway(path), every_s=0.3, timeout_s=0.8)
-
-
-def _gateway(
-    values: Settings, number: int, environment: Callable[[], Mapping[str, str]], log: Path
-) -> SupervisedService:
-    return SupervisedService(
-        "gateway" if number == 1 else f"gateway-{number}",
-        _python("-m", "workers.gateway", "--number", str(number)),
-        environment=environment,
-        alive=_answers_quickly(values.gateway_socket(number)),
-        stop_s=3.5,
-        log=log,
-    )
-
-
-# --- control plane ----------------------------------------------------------------------------------------------------
 
 
 def control_plane(values: Settings, log: Path) -> list[SupervisedService]:
     needed = () if values.redis_url else ("redis",)
-    prepare = SupervisedService(
-        "prepare",
-        _python("-m", "appliance", "prepare"),
-        environment=lambda: SINGLE,
-        nice=NICE,
-        stop_s=2,
-        once=True,
-        after=needed,
-        log=log,
-    )
+    behind: dict[str, Any] = {"environment": lambda: SINGLE, "nice": NICE, "log": log}
+    prepare = SupervisedService("prepare", _python("appliance", "prepare"), stop_s=2, once=True, after=needed, **behind)
     web = SupervisedService(
         "web",
-        _python("-m", "gunicorn", "-c", "python:appliance.local.web", "appliance.asgi:application"),
-        environment=lambda: SINGLE,
+        _python("gunicorn", "-c", "python:appliance.local.web", "appliance.asgi:application"),
         alive=Liveness(probes.http(values.console.url + "/health/live"), timeout_s=5.0, misses=4),
         ready=probes.http(values.console.url + "/health/"),
-        stop_s=3,
-        nice=NICE,
         after=("prepare",),
-        log=log,
+        **behind,
     )
     redis = [] if values.redis_url else [_redis(values, log)]
     return [*redis, prepare, web, *_celery(values, log)]
@@ -155,40 +116,38 @@ def _redis(values: Settings, log: Path) -> SupervisedService:
 
 def _celery(values: Settings, log: Path) -> list[SupervisedService]:
     """The workers of all queues; that of ``control`` sends the periodic tasks."""
-    celery = _python("-m", "appliance.local.lean_celery")
-
-    def worker(queue: str, *pool: str) -> list[str]:
-        # Its heartbeats come in a queue of this home.
-        queues = f"{queue},{queue}.{values.instance}"
-        return ["-Q", queues, "-n", f"{queue}@nereus", "--loglevel", values.log_level, "--pool", *pool]
-
-    commands = {
-        "celery": worker("control", "threads", "-c", "2"),
-        # One task at a time; a lease makes it one solve at a time where there are several workers.
-        "planning": worker("planning", "solo"),
-        "simulation": worker("simulation", "solo"),
+    # One plan or simulation at a time; a lease makes it one solve at a time where there are several workers.
+    workers = {
+        "celery": ("control", "threads", "-c", "2"),
+        "planning": ("planning", "solo"),
+        "simulation": ("simulation", "solo"),
     }
     # A heartbeat waits until a solve is over, which may take somewhat longer than its limit.
     misses = HEARTBEAT_MISSES + math.ceil(4 * values.solve_s / HEARTBEAT_LOOK_S)
-    return [
-        SupervisedService(
-            name,
-            [*celery, *command],
-            environment=lambda: SINGLE | CHECKED,
-            alive=Liveness(
-                _heartbeat(values, name),
-                every_s=HEARTBEAT_LOOK_S,
-                timeout_s=5.0,
-                misses=misses * SIMULATION_PATIENCE if name == "simulation" else misses,
-                from_start=False,
-            ),
-            stop_s=2,
-            nice=NICE,
-            after=("prepare",),
-            log=log,
+    found = []
+    for name, (queue, *pool) in workers.items():
+        # Its heartbeats come in a queue of this home.
+        options = ["-Q", f"{queue},{queue}.{values.instance}", "-n", f"{queue}@nereus", "--pool", *pool]
+        alive = Liveness(
+            _heartbeat(values, name),
+            every_s=HEARTBEAT_LOOK_S,
+            timeout_s=5.0,
+            misses=misses * SIMULATION_PATIENCE if name == "simulation" else misses,
+            from_start=False,
         )
-        for name, command in commands.items()
-    ]
+        found.append(
+            SupervisedService(
+                name,
+                _python("appliance.local.lean_celery", *options, "--loglevel", values.log_level),
+                environment=lambda: SINGLE | CHECKED,
+                alive=alive,
+                stop_s=2,
+                nice=NICE,
+                after=("prepare",),
+                log=log,
+            )
+        )
+    return found
 
 
 def _heartbeat(values: Settings, name: str) -> Probe:
@@ -208,29 +167,15 @@ def _heartbeat(values: Settings, name: str) -> Probe:
     return probe
 
 
-# --- demo -------------------------------------------------------------------------------------------------------------
-
-
 def demo(log: Path) -> list[SupervisedService]:
-    register = SupervisedService(
-        "register",
-        _python("-m", "appliance.demo.register"),
-        environment=lambda: SINGLE,
-        nice=NICE,
-        stop_s=1,
-        once=True,
-        after=("web",),
-        log=log,
-    )
-    load = SupervisedService(
-        "load",
-        _python("-m", "appliance.demo.load"),
-        environment=lambda: {"OMP_NUM_THREADS": "1"},
-        stop_s=1,
-        after=("register",),
-        log=log,
-    )
-    return [register, load]
+    """Its load is no part of the control plane, and does not stand behind serving."""
+    fields: dict[str, Any] = {"environment": lambda: SINGLE, "stop_s": 1, "log": log}
+    return [
+        SupervisedService(
+            "register", _python("appliance.demo.register"), nice=NICE, once=True, after=("web",), **fields
+        ),
+        SupervisedService("load", _python("appliance.demo.load"), after=("register",), **fields),
+    ]
 
 
 def stop_order(running: list[SupervisedService]) -> list[list[SupervisedService]]:

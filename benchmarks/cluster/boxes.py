@@ -211,7 +211,7 @@ class Cluster:
         found: dict[str, dict[tuple[str, str], LatencyModel]] = {}
         with self.rest() as rest:
             for one in wanted:
-                for profile in pages(rest, f"/applications/{one.name}/profiles/"):
+                for profile in pages(rest, f"/profiles/?application={one.name}"):
                     points = [(point["batch"], point["p50_ms"] / 1000) for point in profile["latencies"]]
                     found.setdefault(profile["device_type"], {})[one.name, profile["variant"]] = LatencyModel(points)
         return found

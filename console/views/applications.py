@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Count, Max, Q
 from django.shortcuts import get_object_or_404, render
 
 from console.access import role_in
-from console.curves import curves, size_tables
 from console.views.access import page
 from registry import trying
 from registry.accuracy import normalized_accuracies
@@ -78,8 +79,7 @@ def detail(request, name: str):
             **_common(application),
             "rows": rows,
             "trail": application_trail(application.name),
-            "curves": curves(variants, application.slo_ms),
-            "size_tables": size_tables(variants, application.sizes),
+            "size_tables": _size_tables(variants, application.sizes),
             "metrics": metrics.names(),
             "late_choices": Application.Late.choices,
             "non_finite_choices": Application.NonFinite.choices,
@@ -89,6 +89,30 @@ def detail(request, name: str):
 
 def _usable(variant: Variant) -> bool:
     return variant.state in Variant.PLANNED and not variant.excluded
+
+
+def _size_tables(variants: Iterable[Variant], sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Latency by batch (rows) and size class (columns), where there are several."""
+    found = []
+    for variant in variants:
+        for profile in variant.profiles.all():
+            latencies = {(point.size, point.batch): point for point in profile.latencies.all()}
+            smaller = sorted({size for size, _ in latencies if size})
+            if not smaller:
+                continue
+            classes = [*smaller, 0]
+            found.append(
+                {
+                    "variant": variant.name,
+                    "device_type": profile.device_type,
+                    "columns": [size or max(sizes, default=None) for size in classes],
+                    "rows": [
+                        {"batch": batch, "cells": [latencies.get((size, batch)) for size in classes]}
+                        for batch in sorted({batch for _, batch in latencies})
+                    ],
+                }
+            )
+    return found
 
 
 @page

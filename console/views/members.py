@@ -86,10 +86,7 @@ def _node(node: Node, names: dict[int, str], gateways: list[Gateway], states: di
             {
                 "device": device,
                 "warm": [
-                    {
-                        "name": names.get(pk, f"variant {pk} (deleted)"),
-                        "instance": states.get((device.ref, pk)),
-                    }
+                    {"name": names.get(pk, f"variant {pk} (deleted)"), "instance": states.get((device.ref, pk))}
                     for pk in device.warm
                 ],
                 "unreachable": reach.why_unreachable(device, gateways),

@@ -16,7 +16,6 @@ REST: dict[str, dict[str, AccessRole]] = {
     "applications": {"GET": VIEWER, "POST": OWNER},
     "application": {"GET": VIEWER, "PATCH": OWNER, "DELETE": OPERATOR},
     "validation-set": {"GET": VIEWER, "PUT": OWNER, "DELETE": OWNER},
-    "application-profiles": {"GET": VIEWER},
     "application-try": {"POST": OWNER},
     "application-queries": {"GET": VIEWER},
     "application-frontier": {"GET": VIEWER},
@@ -126,7 +125,7 @@ MODELS: dict[str, AccessRole] = {"auth.user": OPERATOR}
 
 #: least role by websocket and message; the first message is the connection itself
 BROWSER_SOCKETS: dict[str, dict[str, AccessRole]] = {
-    "ws/console/live/": {"connect": VIEWER, "snapshot": VIEWER, "ping": VIEWER},
+    "ws/console/live/": {"connect": VIEWER, "snapshot": VIEWER, "ping": VIEWER}
 }
 
 #: addresses that a member reaches with its own credential, beside roles; for its websocket a join token will do

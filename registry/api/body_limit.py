@@ -8,20 +8,18 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from http.cookies import CookieError, SimpleCookie
+from types import SimpleNamespace
 from typing import Any
 
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib.auth import get_user
-from django.contrib.auth.models import AnonymousUser
 from django.contrib.sessions.backends.db import SessionStore
-from django.http import HttpRequest
-from django.urls import Resolver404, resolve
 from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, PermissionDenied
 
 from registry import uploads
 from registry.access import table
-from registry.access.roles import BY_LABEL, AccessRole, role_of
+from registry.access.roles import AccessRole, caller_role
 from registry.api.authentication import token_of
 from registry.api.heads import answer
 from registry.api.parsing import MAX_JSON_BYTES, MULTIPART_SLACK
@@ -52,14 +50,12 @@ class BodyLimit:
 
     def __init__(self, app: Callable[..., Awaitable[None]], limit: int, silence_s: float = SILENCE_S):
         self._app = app
-        self._limit = limit
-        self._silence_s = silence_s
-        self._uploads = 0
+        self.limit = limit
+        self.silence_s = silence_s
+        #: large uploads that are being received
+        self.uploads = 0
 
     async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         # A copy: the body's end puts the length into it that chunks have not announced.
         scope = {**scope, "headers": list(scope["headers"])}
         body = _Body(self, scope, receive)
@@ -89,27 +85,6 @@ class BodyLimit:
             body.leave()
             await body.end()
 
-    def most(self, upload: bool) -> int:
-        return self._limit + MULTIPART_SLACK if upload else min(self._limit, MAX_JSON_BYTES) + MULTIPART_SLACK
-
-    def too_large(self, upload: bool) -> Exception:
-        if upload:
-            return UploadTooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB")
-        return UploadTooLarge("body", MAX_JSON_BYTES)
-
-    def enter(self) -> None:
-        """Begin to receive a large upload. Raises Busy."""
-        if self._uploads >= UPLOADS:
-            raise Busy(f"{UPLOADS} large uploads are being received, the most at once; try again", 10)
-        self._uploads += 1
-
-    def leave(self) -> None:
-        self._uploads -= 1
-
-    @property
-    def silence_s(self) -> float:
-        return self._silence_s
-
 
 class _Refused(Exception):
     """The body is not received; the cause says why."""
@@ -121,7 +96,8 @@ class _Body:
         self._scope = scope
         self._receive = receive
         match = _UPLOAD.fullmatch(scope["path"])
-        self._upload, self._application = bool(match), match[1] if match else ""
+        #: application and kind of an upload
+        self._upload: tuple[str, str] | None = match.groups() if match else None
         self._record: uploads.Upload | None = None
         self._reported_at = 0.0
         self._seen = 0
@@ -134,13 +110,18 @@ class _Body:
         try:
             if size > SMALL and self._upload and not self._admitted:
                 # Who is permitted less than that learns nothing of limits.
-                caller = await _check_caller(self._scope)
-                self._limits.enter()
+                application, kind = self._upload
+                caller = await _check_caller(kind, self._scope)
+                if self._limits.uploads >= UPLOADS:
+                    raise Busy(f"{UPLOADS} large uploads are being received, the most at once; try again", 10)
+                self._limits.uploads += 1
                 self._admitted = True
-                self._record = uploads.Upload(self._application, caller, size if not self._seen else 0)
+                self._record = uploads.Upload(application, caller, size if not self._seen else 0)
                 uploads.begin(self._record)
-            if size > self._limits.most(self._upload):
-                raise self._limits.too_large(self._upload)
+            if self._upload and size > self._limits.limit + MULTIPART_SLACK:
+                raise UploadTooLarge("file", self._limits.limit, "NEREUS_MAX_UPLOAD_MB")
+            if not self._upload and size > min(self._limits.limit, MAX_JSON_BYTES) + MULTIPART_SLACK:
+                raise UploadTooLarge("body", MAX_JSON_BYTES)
         except Exception as error:
             raise _Refused from error
 
@@ -189,43 +170,36 @@ class _Body:
         if self._admitted:
             self._admitted = False
             self._ended = True
-            self._limits.leave()
+            self._limits.uploads -= 1
 
 
-async def _check_caller(scope: dict[str, Any]) -> str:
-    """The caller's account, if it may upload here.
+async def _check_caller(name: str, scope: dict[str, Any]) -> str:
+    """The caller's account, if it may upload at the address of this name.
 
     Raises AuthenticationFailed, NotAuthenticated or PermissionDenied.
     """
-    try:
-        name = resolve(scope["path"]).view_name
-    except Resolver404:
-        raise NotAuthenticated from None
-    user, role = await database_sync_to_async(_caller)(dict(scope["headers"]))
+    caller = await database_sync_to_async(_caller)(dict(scope["headers"]))
+    role = await database_sync_to_async(caller_role)(caller)
     if role == AccessRole.ANYONE:
         error = NotAuthenticated()
         error.auth_header = 'Bearer realm="nereus"'
         raise error
-    needed = table.least(name, scope["method"])
-    if needed is None or role < needed:
+    if not table.permits(role, name, scope["method"]):
         raise PermissionDenied(f"The role {role.label} does not permit uploads here.")
-    return user.get_username()
+    return caller.user.get_username()
 
 
-def _caller(headers: dict[bytes, bytes]) -> tuple[Any, AccessRole]:
+def _caller(headers: dict[bytes, bytes]) -> SimpleNamespace:
+    """Account and token, as the REST framework finds them."""
     token = token_of(headers.get(b"authorization", b""))
     if token is not None:
-        return token.user, min(role_of(token.user), BY_LABEL.get(token.role, AccessRole.ANYONE))
+        return SimpleNamespace(user=token.user, auth=token)
     try:
         cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(settings.SESSION_COOKIE_NAME)
     except CookieError:
         cookie = None
-    if cookie is None:
-        return AnonymousUser(), AccessRole.ANYONE
-    request = HttpRequest()
-    request.session = SessionStore(cookie.value)
-    user = get_user(request)
-    return user, role_of(user)
+    session = SessionStore(cookie.value if cookie else None)
+    return SimpleNamespace(user=get_user(SimpleNamespace(session=session)), auth=None)
 
 
 async def _answer(fault: BaseException | None, send: Callable) -> None:

@@ -10,7 +10,6 @@ urlpatterns = [
     path("applications/", applications.ApplicationList.as_view(), name="applications"),
     path("applications/<str:name>/", applications.ApplicationDetail.as_view(), name="application"),
     path("applications/<str:name>/validation-set/", applications.ValidationSetDetail.as_view(), name="validation-set"),
-    path("applications/<str:name>/profiles/", profiles.ApplicationProfileList.as_view(), name="application-profiles"),
     path("applications/<str:name>/try/", trying.ApplicationTry.as_view(), name="application-try"),
     path("applications/<str:name>/variants/", variants.VariantList.as_view(), name="variants"),
     path("applications/<str:name>/variants/<str:variant>/", variants.VariantDetail.as_view(), name="variant"),

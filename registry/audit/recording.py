@@ -6,16 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
 from django.utils import timezone
 
 from registry import clock
 from registry.audit import origins
 from registry.audit.entries import AuditEntry
-from registry.audit.journal import Journal
-from workers import log
-
-logger = log.get("audit")
 
 #: entries kept at most, however young
 MAX_ENTRIES = 200_000
@@ -30,7 +25,7 @@ def record(
 ) -> AuditEntry:
     """Record a change as the present origin's, with the present transaction."""
     actor, way, address = origins.origin()
-    entry = AuditEntry.objects.create(
+    return AuditEntry.objects.create(
         actor=actor,
         origin=way[:120],
         address=address[:45],
@@ -40,18 +35,6 @@ def record(
         before=before or {},
         after=after or {},
     )
-    transaction.on_commit(lambda: _write(entry), robust=True)
-    return entry
-
-
-def _write(entry: AuditEntry) -> None:
-    line = {"at": entry.at.isoformat(timespec="milliseconds"), "id": entry.pk}
-    for name in ("actor", "origin", "address", "action", "kind", "ref", "before", "after"):
-        line[name] = getattr(entry, name)
-    try:
-        Journal(settings.NEREUS.home / "logs").append(line)
-    except OSError as error:
-        logger.error("audit_line_not_written", entry=entry.pk, reason=str(error))
 
 
 def prune() -> int:

@@ -1,5 +1,5 @@
 """Outgoing webhooks: signed POST requests to addresses that operators name.
 
-They are sent when repairs come and go and plans change. Entry points: :func:`.outgoing.announce` queues deliveries,
-:func:`.outgoing.deliver` makes one. :mod:`.targets` decides which addresses may be reached. May import the registry.
+They are sent when repairs come and go and plans change. Entry point: :func:`.outgoing.deliver`. :mod:`.targets` decides
+which addresses may be reached. May import the registry.
 """

@@ -1,7 +1,4 @@
-"""Deliveries of webhooks.
-
-They are queued, signed, tried again with growing pauses, and bounded in number.
-"""
+"""One try of a webhook's delivery, signed; :mod:`scheduler.webhooks` queues them."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ import json
 import ssl
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,23 +48,6 @@ class Delivered:
     error: str
     took_ms: float
     again_s: int | None = None
-
-
-def announce(event: str, data: Callable[[], dict[str, Any]], send: Callable[[int, str], bool]) -> int:
-    """Queue an event for every webhook that wants it; how many took it.
-
-    Args:
-        data: makes the event's content, where somebody wants it.
-        send: queues (webhook's id, body); False: its queue is full.
-    """
-    wanting = [hook for hook in Webhook.objects.filter(enabled=True) if event in hook.events]
-    if not wanting:
-        return 0
-    text = body(event, data())
-    dropped = [hook.name for hook in wanting if not send(hook.pk, text)]
-    if dropped:
-        logger.warning("webhook_events_dropped", webhooks=dropped, of=event)
-    return len(wanting) - len(dropped)
 
 
 def body(event: str, data: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 // One application's page: live charts, profiling progress, latency curves.
 
+import { call } from "./api.js";
 import { drawLatencies, variantColor } from "./charts.js";
 import { Dashboard } from "./dashboard.js";
 import { el, setText } from "./dom.js";
@@ -16,6 +17,7 @@ const board = new Dashboard(live);
 const measuring = new Map(); // job -> profile event
 const drawn = new Map(); // variant -> its figure
 const slo = JSON.parse(document.getElementById("slo-json").textContent);
+let stored = []; // profiles, each with its place on the frontier
 let snapshotTimer = null;
 
 const timeline = new Timeline(board, { application: name, standard: STANDARD_S, drawn: answeredBy });
@@ -25,22 +27,28 @@ function answeredBy({ byVariant }) {
   setText(document.getElementById("variant-shares"), parts.length ? `Answered in this window by: ${parts.join(", ")}.` : "No answers in this window: choose a longer one, or send a query with Try it, below.");
 }
 
-function stored() {
-  return JSON.parse(document.getElementById("curves-json").textContent);
+// Curves hold for queries of any size; other size classes have a table.
+const any = (points) => (points ?? []).filter((point) => !point.size);
+
+async function readCurves() {
+  const of = encodeURIComponent(name);
+  try {
+    const [profiles, frontier] = await Promise.all([call("GET", `/api/v1/profiles/?application=${of}&limit=500`), call("GET", `/api/v1/applications/${of}/frontier/?limit=500`)]);
+    stored = profiles.results.map((one) => ({ ...one, points: any(one.latencies), planned: frontier.results.find((each) => each.variant === one.variant && each.device_type === one.device_type) }));
+    drawCurves();
+  } catch { /* the live badge says that the server is away */ }
 }
 
 // Stored curves, and those being measured now, by variant.
 function curves() {
   const by = new Map();
   const put = (curve) => by.set(curve.variant, [...(by.get(curve.variant) ?? []), curve]);
-  // Curves hold for queries of any size; other size classes have a table.
-  const any = (job) => (job.points ?? []).filter((point) => !point.size);
-  const jobs = [...measuring.values()].filter((job) => any(job).length);
-  for (const curve of stored()) {
+  const jobs = [...measuring.values()].filter((job) => any(job.points).length);
+  for (const curve of stored) {
     if (!jobs.some((job) => job.variant_name === curve.variant && job.device_type === curve.device_type)) put(curve);
   }
   for (const job of jobs) {
-    const points = any(job).map((point) => ({ batch: point.batch, p50_ms: point.p50_s * 1000, p95_ms: point.p95_s * 1000 }));
+    const points = any(job.points).map((point) => ({ batch: point.batch, p50_ms: point.p50_s * 1000, p95_ms: point.p95_s * 1000 }));
     put({ variant: job.variant_name, device_type: job.device_type, points, measuring: true });
   }
   return by;
@@ -48,8 +56,9 @@ function curves() {
 
 function facts(curve) {
   if (curve.measuring) return `${curve.device_type}: being measured`;
-  const planned = curve.batch ? `plans count on batch ${curve.batch}, ${rate(curve.rate)} items/s` : "too slow: no batch has its p95 within half the SLO";
-  return `${curve.device_type}: ${planned} · loads in ${curve.load_s.toFixed(2)} s · ${bytes(curve.memory_bytes)}`;
+  const { planned } = curve;
+  const counted = !planned ? "not in plans" : planned.batch ? `plans count on batch ${planned.batch}, ${rate(planned.rate)} items/s` : "too slow: no batch has its p95 within half the SLO";
+  return `${curve.device_type}: ${counted} · loads in ${curve.load_s.toFixed(2)} s · ${bytes(curve.memory_bytes)}`;
 }
 
 // Figures stay as long as their variant does; a chart is redrawn only when its curves have changed.
@@ -122,7 +131,7 @@ live
     snapshotTimer = setTimeout(() => live.send("snapshot"), 300);
   });
 
-document.addEventListener("refreshed", () => { showProgress(); drawCurves(); });
+document.addEventListener("refreshed", () => { showProgress(); readCurves(); });
 document.addEventListener("theme", drawCurves);
-drawCurves();
+readCurves();
 setInterval(() => { if (timeline.live) timeline.draw(); }, 1000);

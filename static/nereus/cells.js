@@ -2,10 +2,9 @@
 // what the device hosts.
 
 import { el, setText } from "./dom.js";
-import { bytes, percent } from "./format.js";
-import { DeviceDetail } from "./map.js";
+import { bytes } from "./format.js";
+import { DeviceDetail, fresh, sensed, used } from "./map.js";
 
-const STALE_S = 7;
 // Many changes at once, as when a site's nodes return together, are drawn together.
 const GATHER_MS = 250;
 const KEY = "nereus-map-color";
@@ -112,42 +111,41 @@ export class ClusterMap {
     next.focus();
   }
 
-  #color(cell, used, celsius) {
+  #color(cell, busy, celsius) {
     if (this.select.value === "temperature") return Number.isFinite(celsius) ? tint(`var(${WARMTH.findLast(([from]) => celsius >= from)[1]})`) : "var(--faint)";
     if (this.select.value === "state") return tint(`var(${STATES[cell.device.state] ?? "--muted"})`);
     if (this.select.value === "application") {
       const main = cell.hosted.reduce((most, each) => ((each.time_share ?? 0) > (most?.time_share ?? -1) ? each : most), null);
       return main ? nameColor(main.application) : "var(--faint)";
     }
-    if (used === null) return "var(--faint)";
-    return tint(`var(${used > 0.97 ? "--c-violations" : used > 0.85 ? "--warn" : "--c-throughput"})`, 10 + (TINT - 10) * used);
+    if (busy === null) return "var(--faint)";
+    return tint(`var(${busy > 0.97 ? "--c-violations" : busy > 0.85 ? "--warn" : "--c-throughput"})`, 10 + (TINT - 10) * busy);
   }
 
   // Figures of the last second; old ones are not shown as if they were current.
   tick(serverNow) {
     this.now = serverNow;
     for (const [ref, cell] of this.cells) {
-      const second = this.cluster.seconds.get(ref);
-      const fresh = second && serverNow - second.t <= STALE_S ? second : null;
-      const used = fresh ? Math.min(1, fresh.busy + fresh.profiling) : null;
-      setText(cell.use, cell.device.state === "up" || fresh ? (used === null ? "–" : String(Math.round(100 * used))) : { down: "✕", starting: "…", draining: "↓" }[cell.device.state] ?? "–");
-      const color = this.#color(cell, used, fresh?.celsius);
+      const second = fresh(this.cluster.seconds.get(ref), serverNow);
+      const busy = second ? used(second) : null;
+      setText(cell.use, cell.device.state === "up" || second ? (second ? String(Math.round(100 * busy)) : "–") : { down: "✕", starting: "…", draining: "↓" }[cell.device.state] ?? "–");
+      const color = this.#color(cell, busy, second?.celsius);
       if (cell.color !== color) { cell.color = color; cell.button.style.background = color; }
-      const part = fresh && cell.device.memory_bytes ? Math.min(1, fresh.memory_bytes / cell.device.memory_bytes) : 0;
+      const part = second && cell.device.memory_bytes ? Math.min(1, second.memory_bytes / cell.device.memory_bytes) : 0;
       const width = `${Math.round(100 * part)}%`;
       if (cell.width !== width) { cell.width = width; cell.memory.style.width = width; }
-      const text = this.#words(cell, fresh, used);
+      const text = this.#words(cell, second);
       if (cell.text !== text) { cell.text = text; cell.button.title = text; cell.button.setAttribute("aria-label", text); }
     }
     this.detail.tick(serverNow);
   }
 
-  #words({ device, hosted }, fresh, used) {
+  #words({ device, hosted }, second) {
     return [`${device.ref}, ${device.type}, ${device.state}`,
-      fresh ? `${Math.round(100 * used)} % busy` : "no figures now",
-      fresh && bytes(fresh.memory_bytes) !== "–" && `${bytes(fresh.memory_bytes)}${device.memory_bytes ? ` of ${bytes(device.memory_bytes)}` : ""}`,
-      fresh && (Number.isFinite(fresh.celsius) ? `${percent(fresh.celsius, 0)} °C` : "temperature unknown"),
-      fresh && (Number.isFinite(fresh.watts) ? `${percent(fresh.watts, 0)} W` : "power unknown"),
+      second ? `${Math.round(100 * used(second))} % busy` : "no figures now",
+      second && bytes(second.memory_bytes) !== "–" && `${bytes(second.memory_bytes)}${device.memory_bytes ? ` of ${bytes(device.memory_bytes)}` : ""}`,
+      second && sensed(second.celsius, "°C", "temperature"),
+      second && sensed(second.watts, "W", "power"),
       hosted.length > 0 && hosted.map((each) => `${each.application}/${each.variant_name}`).join(", ")].filter(Boolean).join(" · ");
   }
 

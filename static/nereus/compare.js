@@ -127,7 +127,7 @@ async function read() {
   const name = encodeURIComponent(document.body.dataset.application);
   const of = `/api/v1/applications/${name}`;
   try {
-    const [variants, profiles, frontier, history] = await Promise.all([call("GET", `${of}/variants/?limit=500`), call("GET", `${of}/profiles/?limit=500`), call("GET", `${of}/frontier/?limit=500`),
+    const [variants, profiles, frontier, history] = await Promise.all([call("GET", `${of}/variants/?limit=500`), call("GET", `/api/v1/profiles/?application=${name}&limit=500`), call("GET", `${of}/frontier/?limit=500`),
       call("GET", `/api/v1/history/applications/${name}/?seconds=${seconds()}&points=${POINTS}`)]);
     if (mine !== asked) return;
     found = { variants: variants.results, profiles: profiles.results, frontier: frontier.results, history };

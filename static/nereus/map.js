@@ -8,7 +8,10 @@ import { bytes, percent, rate } from "./format.js";
 const STALE_S = 7;
 const HOUR_S = 3600;
 const known = (column) => column.filter((value) => value !== null);
-const sensed = (value, unit, name) => (Number.isFinite(value) ? `${percent(value, 0)} ${unit}` : `${name} unknown`);
+// A device's last second, unless it is too old to show.
+export const fresh = (second, serverNow) => (second && serverNow - second.t <= STALE_S ? second : null);
+export const used = (second) => Math.min(1, second.busy + second.profiling);
+export const sensed = (value, unit, name) => (Number.isFinite(value) ? `${percent(value, 0)} ${unit}` : `${name} unknown`);
 
 // The least and the most of a device's column, in words.
 export function spread(column, unit, name) {
@@ -22,8 +25,7 @@ export class DeviceDetail {
   constructor(container, cluster) {
     this.container = container;
     this.cluster = cluster;
-    this.parts = new Map(); // the shown device's ref -> elements that move each second
-    this.hosted = new Map(); // device ref -> variant ids shown last
+    this.parts = null; // elements of the shown device that move each second
     this.ref = null;
   }
 
@@ -46,13 +48,12 @@ export class DeviceDetail {
     } catch (problem) {
       this.hour = problem.status === 404 ? "nothing is known" : problem.message;
     }
-    if (ref === this.ref) setText(this.parts.get(ref)?.hour, this.hour);
+    if (ref === this.ref) setText(this.parts?.hour, this.hour);
   }
 
   render(index) {
     this.index = index;
-    this.parts.clear();
-    for (const ref of this.hosted.keys()) if (!this.cluster.devices.has(ref)) this.hosted.delete(ref);
+    this.parts = null;
     const device = this.ref === null ? null : this.cluster.devices.get(this.ref);
     this.container.replaceChildren(...(device ? [this.#device(device)] : []));
   }
@@ -63,15 +64,9 @@ export class DeviceDetail {
     const facts = el("div", { class: "facts" }, "no figures yet");
     const hour = el("span", { "data-testid": "device-hour" }, this.hour ?? "");
     const hosted = this.cluster.hosted(device.ref, this.index.placements.get(device.ref) ?? []);
-    const before = this.hosted.get(device.ref);
-    const figures = new Map();
-    const rows = hosted.map((resident) => {
-      const figure = el("span", { class: "facts" });
-      figures.set(resident.variant, figure);
-      return this.#resident(resident, figure, before && !before.has(resident.variant));
-    });
-    this.hosted.set(device.ref, new Set(hosted.map((resident) => resident.variant)));
-    this.parts.set(device.ref, { bar, busy, facts, hour, figures, hosted });
+    const residents = hosted.map((resident) => ({ resident, figure: el("span", { class: "facts" }) }));
+    const rows = residents.map(({ resident, figure }) => this.#resident(resident, figure));
+    this.parts = { bar, busy, facts, hour, residents };
     return el("article", { class: "card device", "data-testid": "device-detail", "data-state": device.state },
       el("header", {},
         el("strong", {}, device.ref),
@@ -84,14 +79,14 @@ export class DeviceDetail {
       rows.length ? rows : el("p", { class: "small muted" }, "Runs nothing."));
   }
 
-  #resident(resident, figure, arrived) {
+  #resident(resident, figure) {
     const variants = this.index.variants.get(resident.application) ?? [];
     const index = variants.findIndex((variant) => variant.id === resident.variant);
     const dot = el("span", { class: "dot" });
     dot.style.background = index < 0 ? "var(--muted)" : variantColor(index, variants.length);
     const normalized = this.cluster.normalized(variants[index], variants);
     const state = resident.leaving ? "standby" : resident.warm ? null : "loading";
-    return el("div", { class: `resident${resident.leaving ? " leaving" : ""}${arrived ? " arrived" : ""}`, "data-variant": resident.variant_name },
+    return el("div", { class: `resident${resident.leaving ? " leaving" : ""}`, "data-variant": resident.variant_name },
       dot,
       el("span", {}, el("strong", {}, resident.variant_name), " ",
         resident.application && el("a", { class: "muted", href: `/applications/${encodeURIComponent(resident.application)}/` }, resident.application), " ",
@@ -102,25 +97,24 @@ export class DeviceDetail {
 
   // Figures of the last second; old ones are not shown as if they were current.
   tick(serverNow) {
-    for (const [ref, part] of this.parts) {
-      const second = this.cluster.seconds.get(ref);
-      const fresh = second && serverNow - second.t <= STALE_S;
-      const used = fresh ? Math.min(1, second.busy + second.profiling) : 0;
-      part.bar.value = used;
-      part.bar.className = used > 0.97 ? "full" : used > 0.8 ? "busy" : "";
-      setText(part.busy, fresh ? `${Math.round(used * 100)} % busy` : "–");
-      setText(part.facts, fresh
-        ? [`${second.queued_rows} queued`, bytes(second.memory_bytes), sensed(second.celsius, "°C", "temperature"), sensed(second.watts, "W", "power"), second.profiling > 0 ? `profiling ${Math.round(second.profiling * 100)} %` : null, second.plan_version ? `plan ${second.plan_version}` : null].filter(Boolean).join(" · ")
-        : "no figures now");
-      const ran = new Map((fresh ? second.variants ?? [] : []).map((v) => [v.variant, v]));
-      for (const resident of part.hosted) setText(part.figures.get(resident.variant), residentFigures(resident, ran.get(resident.variant), fresh));
-    }
+    if (!this.parts) return;
+    const { bar, busy, facts, residents } = this.parts;
+    const second = fresh(this.cluster.seconds.get(this.ref), serverNow);
+    const part = second ? used(second) : 0;
+    bar.value = part;
+    bar.className = part > 0.97 ? "full" : part > 0.8 ? "busy" : "";
+    setText(busy, second ? `${Math.round(part * 100)} % busy` : "–");
+    setText(facts, second
+      ? [`${second.queued_rows} queued`, bytes(second.memory_bytes), sensed(second.celsius, "°C", "temperature"), sensed(second.watts, "W", "power"), second.profiling > 0 ? `profiling ${Math.round(second.profiling * 100)} %` : null, second.plan_version ? `plan ${second.plan_version}` : null].filter(Boolean).join(" · ")
+      : "no figures now");
+    const ran = new Map((second?.variants ?? []).map((v) => [v.variant, v]));
+    for (const { resident, figure } of residents) setText(figure, residentFigures(resident, ran.get(resident.variant), second));
   }
 }
 
-function residentFigures(resident, ran, fresh) {
+function residentFigures(resident, ran, second) {
   const planned = resident.leaving ? "kept warm" : `${rate(resident.rate)} items/s planned`;
-  if (!fresh) return planned;
+  if (!second) return planned;
   const now = ran ? `${rate(ran.rows)} items/s now` : "idle now";
   const batch = ran && ran.batches > 0 ? ` · batch ${(ran.rows / ran.batches).toFixed(1)}` : "";
   const drift = ran && ran.drift > 1.25 ? ` · ${ran.drift.toFixed(2)}× its profile` : "";

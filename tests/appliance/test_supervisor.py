@@ -66,10 +66,7 @@ def program(name: str, code: str, **fields) -> SupervisedService:
 
 
 def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+    return proc.state(pid) not in ("", "Z")
 
 
 @contextlib.asynccontextmanager

@@ -6,12 +6,13 @@ They share one PostgreSQL and one Redis.
 from __future__ import annotations
 
 import asyncio
-import json
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import httpx2
@@ -21,7 +22,7 @@ from scheduler.control.leases import TTL_S
 from tests import postgresql
 from tests.control.linked import TIMING, background, until
 from tests.control.world import KIND
-from tests.running import ROOT, bare_environment, eventually, free_ports
+from tests.running import ROOT, RunningAppliance, eventually
 from tools.waiting import eventually_async
 from workers.link import MemberLink, Membership
 from workers.protocol import control
@@ -42,21 +43,11 @@ JoinToken.objects.create(name="rack", token_hash=hash_secret("join-me"), auto_ap
 INFO = DeviceInfo("box/cpu0", "cpu", KIND, "a core", (0,), None, 2**30, "unix:/box-cpu0")
 
 
-class Home:
+class Home(RunningAppliance):
+    """The processes of a control plane that are tested here, without a supervisor."""
+
     def __init__(self, folder: Path, name: str, **settings: str) -> None:
-        (port,) = free_ports(1)
-        self.url = f"http://127.0.0.1:{port}"
-        kept = bare_environment()
-        self.environment = {
-            **kept,
-            "PYTHONPATH": str(ROOT),
-            "NEREUS_HOME": str(folder / name),
-            "NEREUS_NODE_NAME": name,
-            "NEREUS_CONSOLE": f"127.0.0.1:{port}",
-            **settings,
-        }
-        self._values = Settings.from_environ({k: v for k, v in self.environment.items() if k.startswith("NEREUS_")})
-        self._log = folder / f"{name}.log"
+        super().__init__(folder / name, environment={"PYTHONPATH": str(ROOT), "NEREUS_NODE_NAME": name, **settings})
         self.processes: dict[str, subprocess.Popen] = {}
 
     def run(self, *arguments: str) -> None:
@@ -64,40 +55,38 @@ class Home:
         done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
 
-    def start(self) -> None:
+    def start_all(self) -> None:
+        values = Settings.from_environ({k: v for k, v in self.environment.items() if k.startswith("NEREUS_")})
         worker = ["appliance.local.lean_celery", "-n", "one@nereus", "--loglevel", "info", "--pool", "solo"]
         commands = {
             "web": ["gunicorn", "-c", "python:appliance.local.web", "appliance.asgi:application"],
-            "planning": [*worker, "-Q", f"planning,planning.{self._values.instance}"],
-            "celery": [*worker, "-Q", f"control,control.{self._values.instance}"],
+            "planning": [*worker, "-Q", f"planning,planning.{values.instance}"],
+            "celery": [*worker, "-Q", f"control,control.{values.instance}"],
         }
+        (self.home / "logs").mkdir(exist_ok=True)
         for name, command in commands.items():
-            with self._log.open("ab") as log:
+            with (self.home / "logs" / "nereus.log").open("ab") as log:
                 self.processes[name] = subprocess.Popen(
-                    [sys.executable, "-m", *command], cwd=ROOT, env=self.environment, stdout=log, stderr=log
+                    [sys.executable, "-m", *command],
+                    cwd=ROOT,
+                    env=self.environment,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
                 )
 
-    def stop(self) -> None:
+    def stop_all(self) -> None:
         for process in self.processes.values():
-            process.terminate()
-        for process in self.processes.values():
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-    def rest(self) -> httpx2.Client:
-        credentials = json.loads((Path(self.environment["NEREUS_HOME"]) / "credentials.json").read_text())
-        headers = {"Authorization": f"Bearer {credentials['api_token']}"}
-        return httpx2.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=120, trust_env=False)
+            # With its workers; one of them is gone already.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def serves(self) -> bool:
-        assert self.processes["web"].poll() is None, self._log.read_text()[-3000:]
-        try:
-            return httpx2.get(f"{self.url}/health/", timeout=30, trust_env=False).status_code == 200
-        except httpx2.HTTPError:
-            return False
+        assert self.processes["web"].poll() is None, self.log()[-3000:]
+        with suppress(httpx2.HTTPError):
+            return httpx2.get(f"{self.console}/health/", timeout=30, trust_env=False).status_code == 200
+        return False
 
 
 @pytest.fixture
@@ -115,13 +104,13 @@ def homes(tmp_path, redis_server) -> Iterator[list[Home]]:
     made[0].run("shell", "-v", "0", "-c", FILL)
     try:
         for home in made:
-            home.start()
+            home.start_all()
         for home in made:
             eventually(home.serves, why="a web process")
         yield made
     finally:
         for home in made:
-            home.stop()
+            home.stop_all()
 
 
 class Linked:
@@ -157,8 +146,8 @@ class Linked:
 
 async def test_members_of_either_web_process_hold_each_plan_whichever_worker_made_it(homes, tmp_path):
     left, right = homes
-    node = Linked("node", "box", tmp_path / "node", left.url)
-    gateway = Linked("gateway", "front", tmp_path / "gateway", right.url)
+    node = Linked("node", "box", tmp_path / "node", left.console)
+    gateway = Linked("gateway", "front", tmp_path / "gateway", right.console)
     async with AsyncExitStack() as stack:
         for member in (node, gateway):
             await stack.enter_async_context(background(member.link.run()))

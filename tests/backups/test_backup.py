@@ -322,7 +322,7 @@ def test_a_backup_while_others_write_is_one_moment(filled, tmp_path):
         [
             sys.executable,
             "-c",
-            "import sqlite3, sys\n"
+            "import sqlite3, sys, time\n"
             "d = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)\n"
             "d.execute('CREATE TABLE pair (n)')\n"
             "print('ready', flush=True)\n"
@@ -332,7 +332,8 @@ def test_a_backup_while_others_write_is_one_moment(filled, tmp_path):
             "    d.execute('BEGIN IMMEDIATE')\n"
             "    d.execute('INSERT INTO pair VALUES (?)', (n,))\n"
             "    d.execute('INSERT INTO pair VALUES (?)', (n,))\n"
-            "    d.execute('COMMIT')\n",
+            "    d.execute('COMMIT')\n"
+            "    time.sleep(0.002)\n",
             str(home.database),
         ],
         stdout=subprocess.PIPE,

@@ -131,7 +131,7 @@ async def test_a_browser_that_asks_without_a_pause_gets_the_state_now_and_then(s
 
 
 async def test_only_a_state_that_follows_an_overflow_is_followed_by_a_pause(monkeypatch):
-    browser, pause = consumers.LiveConsumer(), AsyncMock()
+    browser, pause = consumers.LiveConsumer({}, AsyncMock()), AsyncMock()
     monkeypatch.setattr(browser, "_send_snapshot", AsyncMock())
     monkeypatch.setattr(asyncio, "sleep", pause)
     for changes in (0, LIMIT, 0):
@@ -208,7 +208,7 @@ async def test_an_unknown_path_ends_with_4404(staff, path):
 async def test_redis_being_away_is_reported_and_not_a_traceback(staff, monkeypatch):
     from redis.exceptions import ConnectionError as RedisAway
 
-    async def away():
+    async def away(key):
         raise RedisAway("Connection refused")
 
     monkeypatch.setattr(consumers, "_snapshot_text", away)

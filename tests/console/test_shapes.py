@@ -12,26 +12,24 @@ import sys
 
 import pytest
 
-from console.curves import planned_batch
 from console.outbox import SNAPSHOT, BrowserOutbox
 from console.templatetags.console_format import bytes_short, gap, ms, rate, shape, share
 from registry.examples import curl
+from scheduler.frontier import planned_batch
 
 
-def test_a_plan_counts_on_the_fastest_batch_within_half_the_slo():
-    points = [(1, 10.0), (2, 16.0), (4, 30.0), (8, 70.0)]
-    batch, per_second = planned_batch(points, slo_ms=80)
-    assert batch == 4
-    assert per_second == pytest.approx(4 / 0.030)
-
-
-def test_a_larger_batch_that_is_slower_a_row_is_not_counted_on():
-    assert planned_batch([(1, 10.0), (2, 25.0)], slo_ms=80)[0] == 1
-
-
-def test_exactly_half_the_slo_still_counts_and_more_does_not():
-    assert planned_batch([(1, 40.0)], slo_ms=80)[0] == 1
-    assert planned_batch([(1, 40.1)], slo_ms=80) is None
+@pytest.mark.parametrize(
+    ("points", "found"),
+    [
+        ([(1, 10.0), (2, 16.0), (4, 30.0), (8, 70.0)], (4, pytest.approx(4 / 0.030))),
+        # A larger batch that is slower a row is not counted on.
+        ([(1, 10.0), (2, 25.0)], (1, 100.0)),
+        ([(1, 40.0)], (1, 25.0)),
+        ([(1, 40.1)], None),
+    ],
+)
+def test_a_plan_counts_on_the_fastest_batch_within_half_the_slo(points, found):
+    assert planned_batch(points, slo_ms=80) == found
 
 
 def body_of(command: str) -> dict:

@@ -15,11 +15,11 @@ import uvicorn
 from asgiref.sync import sync_to_async
 
 from registry.models import JoinToken, hash_secret
+from tests.gateway.conftest import gateway_options
 from tests.node.conftest import QUICK_RESTART, STAND_IN
 from tests.running import free_ports
 from tools.waiting import eventually_async
 from workers.gateway.gateway import Gateway
-from workers.gateway.options import GatewayOptions
 from workers.link import LinkTiming, MemberLink, Membership
 from workers.node import redivision
 from workers.node.daemon import NodeDaemon
@@ -80,14 +80,14 @@ class LinkedGateway:
     """
 
     def __init__(self, home: Path, port: int):
-        http, grpc = free_ports(2)
-        options = GatewayOptions("front", "127.0.0.1", http, "127.0.0.1", grpc, home / "gateway.json")
+        options = gateway_options(home)
+        http = options.settings.http
         self.received: list[control.GatewayConfig] = []
         self.stuck = False
         self.identity = MemberIdentity(identity_file(home, "gateway", "front"), "gateway", "front")
         self.link = MemberLink(
             Membership("gateway", "front", f"http://127.0.0.1:{port}", home, "join-me"),
-            join=lambda _: control.JoinGateway(name="front", address=f"http://127.0.0.1:{http}"),
+            join=lambda _: control.JoinGateway(name="front", address=http.url),
             on_message=self._receive,
             timing=TIMING,
             identity=self.identity,

@@ -19,7 +19,7 @@ from scheduler.control.relief import MEMORY_SHARE
 from tests.allocation.worlds import problems
 from tests.control.world import application, listening, node, requested, variant
 from tests.examples import examples
-from workers.gateway.core_sides import merged
+from workers.gateway.totals import merged
 from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ApplicationStats
 

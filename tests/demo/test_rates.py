@@ -14,8 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.demo import rates
-from appliance.demo.capacity import capacity, throughput
-from appliance.demo.manifest import applications
 from appliance.demo.rates import LoadCapacity, RateProfile, arrivals
 
 capacities = st.builds(
@@ -81,44 +79,3 @@ def test_arrivals_follow_the_rate():
 def test_a_capacity_must_be_positive(values):
     with pytest.raises(ValueError, match="must be a positive number of queries/s"):
         LoadCapacity(*values)
-
-
-def points(*pairs: tuple[int, float]) -> list[dict]:
-    return [{"batch": batch, "p50_ms": ms, "p95_ms": ms, "mean_ms": ms, "samples": 9} for batch, ms in pairs]
-
-
-def test_throughput_counts_batches_within_half_the_slo():
-    assert throughput(points((1, 10), (2, 16), (8, 50), (16, 101)), slo_ms=200) == 160
-    assert throughput(points((1, 150)), slo_ms=200) == pytest.approx(1000 / 150)
-
-
-def test_the_most_accurate_counts_by_its_mean_and_the_least_accurate_by_its_p95():
-    application = applications()[0]
-    ranked = sorted(application.variants, key=lambda variant: variant.accuracy)
-    profiles = [
-        {
-            "variant": v.name,
-            "device_type": "cpu",
-            "latencies": [{"batch": 1, "p50_ms": 40, "mean_ms": 50, "p95_ms": 100}],
-        }
-        for v in ranked
-    ]
-    found = capacity(application, profiles, ["cpu"], applications=1)
-    assert (found.least_accurate, found.most_accurate) == (10, 20)
-
-
-def test_capacity_shares_the_devices_evenly():
-    application = applications()[0]
-    ranked = sorted(application.variants, key=lambda variant: variant.accuracy)
-    profiles = [
-        {"variant": variant.name, "device_type": kind, "latencies": points((1, ms * slower))}
-        for kind, slower in (("slow", 2), ("fast", 1))
-        for variant, ms in zip(ranked, (5, 10, 20, 50), strict=True)
-    ]
-    found = capacity(application, profiles, ["slow", "fast"], applications=2)
-    assert found.most_accurate == pytest.approx((10 + 20) / 2)
-    assert found.least_accurate == pytest.approx((100 + 200) / 2)
-    with pytest.raises(LookupError, match="no device is up"):
-        capacity(application, profiles, [], 2)
-    with pytest.raises(LookupError, match=f"{application.name}/.* has no profile on old"):
-        capacity(application, profiles, ["old"], 2)

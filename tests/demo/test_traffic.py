@@ -19,7 +19,6 @@ from appliance.demo.traffic import (
     QueryStream,
     Traffic,
     latencies,
-    ready,
     summary,
     wait_ready,
 )
@@ -62,7 +61,6 @@ async def test_every_answer_in_time_is_counted_with_its_variant_and_accuracy(sha
     assert found["variants"] == {"large": counts["in_time"]}
     assert found["violation_ratio"] == 0
     assert found["effective_accuracy"] == 90.0
-    assert found["observed_accuracy"] == 100.0
     assert server.keys == {"Bearer secret"}
 
 
@@ -143,17 +141,9 @@ async def test_waiting_outlasts_a_gateway_that_is_not_there_or_not_ready_yet(sha
     server.ready = False
     async with server:
         await eventually_async(lambda: server.polls >= 2)
-        assert not waiting.done() and not await asyncio.to_thread(ready, url)
+        assert not waiting.done()
         server.ready = True
         await asyncio.wait_for(waiting, 60)
-
-
-async def test_the_same_seed_sends_the_same_number_at_the_same_rate(shapes):
-    sent = []
-    for _ in range(2):
-        async with V2Server() as server:
-            sent.append((await drive(server, shapes, seconds=0.7))["sent"])
-    assert sent[0] == sent[1]
 
 
 async def test_latency_counts_from_the_due_time(tmp_path):
@@ -183,7 +173,7 @@ async def test_a_key_is_used_from_the_moment_it_is_given(shapes):
 
 
 def test_counts_add_up():
-    one = Counter({"sent": 2, "in_time": 1, "late": 1, "accuracy": 90, "correct": 1, "variant a": 1})
+    one = Counter({"sent": 2, "in_time": 1, "late": 1, "accuracy": 90, "variant a": 1})
     other = Counter(
         {"sent": 3, "in_time": 1, "refused": 1, "failed": 1, "accuracy": 80, "variant a": 1, "variant b": 2}
     )

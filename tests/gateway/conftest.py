@@ -25,10 +25,15 @@ from websockets.sync.server import serve
 from tests.forked import ForkedProcess, of_members
 from tests.running import bare_environment, eventually, free_ports
 from workers.dispatch import stacks
+from workers.gateway.accounts import Accounts, Limits
+from workers.gateway.front import Front
+from workers.gateway.metrics import GatewayMetrics
+from workers.gateway.options import GatewayOptions
 from workers.node.losses import how_it_ended
 from workers.protocol import control, endings
 from workers.protocol.control import GatewayConfig
 from workers.protocol.datatypes import DATATYPES
+from workers.protocol.frames import RequestShape, TensorHeader
 from workers.protocol.specs import (
     ApplicationSpec,
     DevicePlan,
@@ -41,10 +46,13 @@ from workers.protocol.specs import (
     VariantSpec,
 )
 from workers.settings import Settings
+from workers.v2.query import Terms, V2Query
 
 KEY = "a-key-for-tests"
 AUTH = {"Authorization": f"Bearer {KEY}"}
 ROWS = 64
+#: of ``numbers``
+ROW = RequestShape(1, (TensorHeader("x", "FP32", (1, 4), 16),))
 
 NUMBERS = Signature(
     (TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 4)), TensorSpec("n", "INT64", (-1,)))
@@ -122,6 +130,25 @@ async def until(condition, what: str):
     return await asyncio.to_thread(wait_for, condition, what)
 
 
+def new_front() -> Front:
+    return Front(Accounts(GatewayMetrics(), Limits(10_000, 10_000, 1 << 30, 1000)))
+
+
+def row_query(id: str = "", latency_s: float | None = None, body: memoryview | None = None) -> V2Query:
+    """A query of one row of ``numbers``."""
+    body = body or memoryview(bytes(16))
+    return V2Query(id, Terms(ROW, 1, (("y", True),), 16, latency_s), (body,), latency_s)
+
+
+def gateway_options(home: Path, number: int = 1, **settings: str) -> GatewayOptions:
+    """Options of a gateway in this process, on free ports unless ``settings`` name others."""
+    http, grpc = free_ports(2)
+    ports = {"NEREUS_HTTP": f"127.0.0.1:{http}", "NEREUS_GRPC": f"127.0.0.1:{grpc}"}
+    made = Settings.from_environ({"NEREUS_HOME": str(home), "NEREUS_NODE_NAME": "box", **ports, **settings})
+    made.make_folders()
+    return GatewayOptions(made, number)
+
+
 class DeviceProcess:
     """A device and its events; its end is published if it is ``supervised``."""
 
@@ -183,6 +210,14 @@ class DeviceProcess:
 
     def signal(self, number: int) -> None:
         os.kill(self.process.pid, number)
+
+
+def one_device(devices, version: int = 1) -> tuple[DeviceProcess, GatewayConfig]:
+    """A device with a warm variant of ``numbers``, and a configuration by which it serves."""
+    (device,) = devices("d0")
+    device.warm(("numbers", "big"))
+    placed = plan(version, {"d0": [("numbers", "big")]}, {"d0": device.endpoint})
+    return device, config(placed, [application("numbers")])
 
 
 #: runs a gateway with other constants

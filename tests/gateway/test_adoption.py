@@ -145,13 +145,6 @@ def test_a_device_with_a_plan_that_the_gateway_lacks_is_not_sure_to_keep_anythin
     assert adoption.adopted == 4
 
 
-def test_a_report_of_a_plan_changes_nothing_where_nothing_waits_for_it():
-    adoption = serving()
-    assert not adoption.warm("d0", {"numbers": frozenset([BIG])}, 1)
-    offered(adoption, 2, 1.0, d0=[("numbers", "small")])
-    assert adoption.warm("d0", {"numbers": frozenset([BIG])}, 2)
-
-
 def test_a_device_that_receives_no_plan_is_waited_for_until_the_limit():
     adoption = serving()
     reported(adoption, "d1", 0.5, received_plan=1, numbers=[SMALL])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import socket
 from pathlib import Path
 
@@ -17,16 +16,14 @@ import numpy as np
 import pytest
 
 from tests.executor.harness import WIDE, Executor, application, resident, variant
-from tests.gateway.conftest import AUTH, KEY, ROWS, GatewayProcess, config, free_ports, until
+from tests.gateway.conftest import AUTH, KEY, ROWS, GatewayProcess, config, free_ports, gateway_options, until
 from tests.gateway.conftest import application as stand_in
 from tests.gateway.conftest import plan as stand_in_plan
 from tests.gateway.test_failures import X
 from tests.grpc_load import GrpcLoad
 from tests.load import Load
 from tests.transport.worlds import NOW, member
-from workers.addresses import Address
 from workers.gateway.gateway import Gateway
-from workers.gateway.options import GatewayOptions
 from workers.protocol.control import GatewayConfig, IssuedCertificate, JoinGateway
 from workers.protocol.frames import Cluster
 from workers.protocol.specs import DevicePlan, PeerSpec, PlanSpec, Route
@@ -252,27 +249,18 @@ async def test_a_gateway_that_is_stopped_while_others_do_not_know_it_ends_at_onc
     await until(lambda: gateway.logged("start_given_up"), "it says so")
 
 
-async def test_a_gateway_that_no_core_takes_listens_all_the_same(boxes, tmp_path, monkeypatch):
+async def test_a_gateway_that_no_core_takes_listens_all_the_same(boxes, monkeypatch):
     monkeypatch.setattr("workers.gateway.gateway.UNKNOWN_S", 0.2)
-    file = tmp_path / "config.json"
-    file.write_bytes(msgspec.json.encode(boxes.config()))
+    options = gateway_options(boxes.folder / "two", **boxes.settings("two"))
+    options.file.write_bytes(msgspec.json.encode(boxes.config()))
     boxes.key_file("two").unlink()
-    port, grpc, core = free_ports(3)
-    options = GatewayOptions("two-gateway", "127.0.0.1", port, "127.0.0.1", grpc, file)
     other = MemberIdentity(boxes.key_file("two"), "gateway", "two-gateway")
-    gateway = Gateway(
-        dataclasses.replace(
-            options,
-            member="two-gateway",
-            identity=boxes.key_file("two"),
-            core_address=Address("127.0.0.1", core),
-        )
-    )
+    gateway = Gateway(options)
     joined: list[str] = []
     await gateway.start(lambda: joined.append(other.key_hash))
     try:
         async with httpx2.AsyncClient() as http:
-            answer = await http.get(f"http://127.0.0.1:{port}/v2/health/live")
+            answer = await http.get(f"{options.settings.http.url}/v2/health/live")
         assert answer.status_code == 200 and joined == [other.key_hash]
     finally:
         await gateway.stop(0.1)

@@ -20,9 +20,8 @@ import tritonclient.grpc.aio as triton
 from tests.pressure.wire import answer, post
 from tools.waiting import eventually_async
 from workers.gateway.gateway import Gateway
-from workers.gateway.options import GatewayOptions
 
-from .conftest import AUTH, KEY, application, config, free_port, plan
+from .conftest import AUTH, KEY, gateway_options, one_device
 from .test_failures import PATH
 
 
@@ -78,12 +77,12 @@ async def over_grpc(port: int):
 
 @pytest.mark.parametrize("protocol", MOST)
 async def test_a_query_by_itself_costs_the_gateway_few_python_calls(protocol, tmp_path, devices):
-    (device,) = devices("d0")
-    device.warm(("numbers", "big"))
-    port, grpc_port = free_port(), free_port()
-    gateway = Gateway(GatewayOptions("box", "127.0.0.1", port, "127.0.0.1", grpc_port, tmp_path / "config.json"))
+    _, given = one_device(devices)
+    options = gateway_options(tmp_path)
+    port, grpc_port = options.settings.http.port, options.settings.grpc.port
+    gateway = Gateway(options)
     await gateway.start()
-    gateway.configure(config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")]))
+    gateway.configure(given)
     await eventually_async(lambda: gateway.ready)
     queries = over_grpc(grpc_port) if protocol == "grpc" else over_http(port, REQUESTS[protocol])
     calls: Counter[tuple[str, str]] = Counter()

@@ -13,20 +13,17 @@ import weakref
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.options import OptionSet, ServingOption
-from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.bursts import BurstDetector
 from workers.gateway.catalog import Catalog
 from workers.gateway.core import Core
 from workers.gateway.errors import GatewayError
 from workers.gateway.executors import Executors
-from workers.gateway.front import Front
 from workers.gateway.metrics import GatewayMetrics
 from workers.protocol.control import GatewayConfig
-from workers.protocol.frames import RequestShape, Results, ResultTensor, TensorHeader
+from workers.protocol.frames import Results, ResultTensor
 from workers.protocol.specs import PlanSpec
-from workers.v2.query import Terms, V2Query
 
-from .conftest import application
+from .conftest import application, new_front, row_query
 
 
 class Device(Executors):
@@ -41,9 +38,7 @@ class Device(Executors):
 
 async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     devices = Device()
-    metrics = GatewayMetrics()
-    core = Core(devices, BurstDetector(), metrics)
-    front = Front(Accounts(metrics, Limits(100, 100, 1 << 20, 8)))
+    core, front = Core(devices, BurstDetector(), GatewayMetrics()), new_front()
     front.core = core
     spec = application("numbers", 60.0)
     now = asyncio.get_running_loop().time()
@@ -58,8 +53,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     def ask(latency_s: float):
         body = memoryview(b"x" * 16)
         bodies.add(body)
-        terms = Terms(RequestShape(1, (TensorHeader("x", "FP32", (1, 4), 16),)), 1, (("y", True),), 16, latency_s)
-        query = V2Query(str(next(ids)), terms, (body,), latency_s)
+        query = row_query(str(next(ids)), latency_s, body)
         return front.submit(spec, query, None, now, lambda flight, outcome: ended.append(type(outcome)))
 
     gc.collect()

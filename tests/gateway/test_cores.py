@@ -19,13 +19,11 @@ import pytest
 from tests.transport.worlds import NOW, member
 from tools.waiting import eventually_async
 from workers.gateway import core_link
-from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.catalog import Catalog
 from workers.gateway.core_link import CoreLink
 from workers.gateway.cores import Cores
 from workers.gateway.errors import Unavailable
 from workers.gateway.executors import ExecutorConnection
-from workers.gateway.front import Front
 from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.remote_front import Fronts
 from workers.gateway.rollout import Rollout
@@ -39,12 +37,11 @@ from workers.protocol.specs import PeerSpec, PlanSpec
 from workers.transport.authority import ClusterAuthority
 from workers.transport.endpoints import Endpoint, TlsClient
 from workers.transport.identity import PeerIdentity
-from workers.v2.query import Terms, V2Query
 
-from .conftest import application, config
+from .conftest import ROW, application, config, new_front, row_query
 
 SPEC = application("numbers", 60.0)
-X = TensorHeader("x", "FP32", (1, 4), 16)
+(X,) = ROW.inputs
 
 
 async def until(condition, what: str, seconds: float = 60.0):
@@ -53,7 +50,7 @@ async def until(condition, what: str, seconds: float = 60.0):
 
 class Asking:
     def __init__(self) -> None:
-        self.front = Front(Accounts(GatewayMetrics("front"), Limits(100, 100, 1 << 20, 8)))
+        self.front = new_front()
         self.outcomes: dict[str, object] = {}
 
     def ask(self, number: str) -> None:
@@ -61,8 +58,7 @@ class Asking:
             assert number not in self.outcomes, "answered twice"
             self.outcomes[number] = outcome
 
-        query = V2Query(number, Terms(RequestShape(1, (X,)), 1, (("y", True),), 16), (memoryview(bytes(16)),), None)
-        self.front.submit(SPEC, query, None, time.monotonic(), answer)
+        self.front.submit(SPEC, row_query(number), None, time.monotonic(), answer)
 
 
 class HoldingCore:
@@ -88,7 +84,7 @@ async def test_queries_at_the_core_of_a_gateway_that_is_removed_get_an_answer(tm
     asking, elsewhere = Asking(), HoldingCore()
     fronts = Fronts(elsewhere, CoreStatus)
     await fronts.listen(tmp_path / "core")
-    own = Rollout("two", 64, 60.0, GatewayMetrics("two"))
+    own = Rollout("two", 64, GatewayMetrics("two"))
     cores = Cores(
         asking.front,
         "two",
@@ -105,7 +101,6 @@ async def test_queries_at_the_core_of_a_gateway_that_is_removed_get_an_answer(tm
     assert isinstance(asking.outcomes["q"], Unavailable)
     assert asking.front.accounts.queries == 0 and not elsewhere.held
     await cores.close()
-    await own.close()
     await fronts.close()
 
 
@@ -201,9 +196,6 @@ async def test_an_address_that_no_connection_can_have_does_not_end_the_tries(tmp
     assert "port must be 0-65535" in caplog.text
     await link.close()
     await executor.close()
-
-
-ROW = RequestShape(1, (X,))
 
 
 async def ends_of(message: SubmitQueries, path: Path) -> HoldingCore:

@@ -10,15 +10,7 @@ import pytest
 from workers.dispatch.binding import QueryClass
 from workers.gateway.device_options import AROUND_S, DeviceOptions
 from workers.protocol.frames import WarmVariant
-from workers.protocol.specs import (
-    ApplicationSpec,
-    DevicePlan,
-    PlanSpec,
-    ProfilePoint,
-    Resident,
-    Signature,
-    VariantSpec,
-)
+from workers.protocol.specs import ApplicationSpec, DevicePlan, PlanSpec, ProfilePoint, Resident, Signature, VariantSpec
 
 
 @dataclasses.dataclass

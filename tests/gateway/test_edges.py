@@ -23,22 +23,21 @@ from tools.waiting import eventually_async
 from workers.gateway import config_file
 from workers.gateway.config_file import ConfigFile
 from workers.gateway.gateway import FREE_DESCRIPTORS, Gateway
-from workers.gateway.options import GatewayOptions
 from workers.net import compression
 from workers.protocol.control import GatewayConfig
 
-from .conftest import AUTH, KEY, application, config, free_port, plan
+from .conftest import AUTH, KEY, application, config, gateway_options, one_device, plan
 from .test_failures import BODY, PATH
 from .test_grpc_errors import CODE, request
 
 
 @contextlib.asynccontextmanager
-async def fronts(folder, **options) -> AsyncIterator[tuple[Gateway, int, int]]:
-    http, grpc = free_port(), free_port()
-    gateway = Gateway(GatewayOptions("box", "127.0.0.1", http, "127.0.0.1", grpc, folder / "config.json", **options))
+async def fronts(folder) -> AsyncIterator[tuple[Gateway, int, int]]:
+    options = gateway_options(folder)
+    gateway = Gateway(options)
     await gateway.start()
     try:
-        yield gateway, http, grpc
+        yield gateway, options.settings.http.port, options.settings.grpc.port
     finally:
         await gateway.stop(0.1)
 
@@ -54,9 +53,7 @@ async def ended(peer: Peer, number: int) -> tuple[CODE, str]:
 
 
 async def test_a_deleted_key_ends_its_streams_and_no_others(tmp_path, devices):
-    (device,) = devices("d0")
-    device.warm(("numbers", "big"))
-    given = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")])
+    _, given = one_device(devices)
     async with fronts(tmp_path) as (gateway, _, port), connected(port) as peer:
         gateway.configure(given)
         await eventually(lambda: gateway.ready, "the gateway is ready")
@@ -78,7 +75,7 @@ def few_descriptors(monkeypatch) -> None:
 
 async def test_connections_are_as_many_as_descriptors_are_there_for(tmp_path, monkeypatch):
     few_descriptors(monkeypatch)
-    gateway = Gateway(GatewayOptions("box", "127.0.0.1", 1, "127.0.0.1", 2, tmp_path / "config.json"))
+    gateway = Gateway(gateway_options(tmp_path))
     assert (gateway._http.limits.connections, gateway._rpc.limits.http2.connections) == (10, 10)
 
 
@@ -96,8 +93,8 @@ async def test_idle_connections_beyond_the_limit_keep_nobody_out(tmp_path, monke
 async def test_metrics_that_need_no_key_are_not_rendered_each_time(tmp_path):
     async with fronts(tmp_path) as (gateway, port, _):
         rendered = []
-        refresh = gateway._metadata.refresh_metrics
-        gateway._metadata.refresh_metrics = lambda: (rendered.append(1), refresh())
+        text = gateway._metrics.text
+        gateway._metrics.text = lambda: rendered.append(1) or text()
         count = 50
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n" * count)
@@ -200,15 +197,12 @@ async def test_an_answer_that_cannot_be_compressed_is_an_error(tmp_path, devices
         raise MemoryError
 
     monkeypatch.setattr(compression, "compress", fails)
-    (device,) = devices("d0")
-    device.warm(("numbers", "big"))
+    _, given = one_device(devices)
     tensor = {"name": "x", "shape": [64, 4], "datatype": "FP32", "data": [1.5] * 256}
     wanted = {"name": "y", "parameters": {"binary_data": binary}}
     body = json.dumps({"inputs": [tensor], "outputs": [wanted]}).encode()
     async with fronts(tmp_path) as (gateway, port, _):
-        gateway.configure(
-            config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")])
-        )
+        gateway.configure(given)
         await eventually(lambda: gateway.ready, "the gateway is ready")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(post(PATH, body, **AUTH, **{"Accept-Encoding": "gzip"}))

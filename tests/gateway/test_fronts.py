@@ -6,29 +6,23 @@ import asyncio
 import gc
 import time
 import weakref
-from types import SimpleNamespace
 
 import msgspec
 
 from tools.waiting import eventually_async
-from workers.gateway import core_sides
-from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.catalog import Catalog
 from workers.gateway.core_link import CoreLink
 from workers.gateway.errors import Unavailable
-from workers.gateway.front import Front
 from workers.gateway.gateway import Gateway
-from workers.gateway.metrics import GatewayMetrics
-from workers.gateway.options import GatewayOptions, LocalGateways
 from workers.gateway.remote_front import Fronts, RemoteFront
-from workers.protocol.frames import Hello, RequestShape, TensorHeader
-from workers.protocol.fronts import FrontStats, SubmitQueries
-from workers.protocol.gateways import CoreStatus
+from workers.protocol.frames import Hello, RequestShape
+from workers.protocol.fronts import FrontStats, FrontTotals, SubmitQueries
+from workers.protocol.gateways import ApplicationTotals, CoreStatus
 from workers.protocol.specs import ApplicationStats, PlanSpec
 from workers.transport.endpoints import Endpoint
-from workers.v2.query import MOST, Terms, V2Query
+from workers.v2.query import MOST
 
-from .conftest import application, config, free_port
+from .conftest import application, config, gateway_options, new_front, row_query
 
 
 class CoreStub:
@@ -86,8 +80,7 @@ def test_terms_that_never_repeat_do_not_pile_up():
 
 
 async def test_queries_that_end_while_the_core_is_away_leave_nothing_behind(tmp_path):
-    metrics = GatewayMetrics()
-    front = Front(Accounts(metrics, Limits(100, 100, 1 << 20, 8)))
+    front = new_front()
     link = front.core = CoreLink(Endpoint(f"unix:{tmp_path / 'core'}"), Hello("front", "front"), front, configure=print)
     link.start()
     spec = application("numbers", 60.0)
@@ -96,14 +89,13 @@ async def test_queries_that_end_while_the_core_is_away_leave_nothing_behind(tmp_
     def ask(number: int) -> None:
         body = memoryview(bytes(16))
         bodies.add(body)
-        terms = Terms(RequestShape(1, (TensorHeader("x", "FP32", (1, 4), 16),)), 1, (("y", True),), 16, 0.001)
-        query = V2Query(str(number), terms, (body,), 0.001)
+        query = row_query(str(number), 0.001, body)
         front.submit(spec, query, None, time.monotonic(), lambda flight, outcome: ended.append(type(outcome)))
 
     for number in range(50):
         ask(number)
         await asyncio.sleep(0)
-    link.sweep(time.monotonic() + 60)
+    link.tick(time.monotonic() + 60)
     assert ended == [Unavailable] * 50
     gc.collect()
     assert not bodies
@@ -112,30 +104,21 @@ async def test_queries_that_end_while_the_core_is_away_leave_nothing_behind(tmp_
 
 async def two(folder) -> list[Gateway]:
     """Both of a box's gateways, in this process."""
-    file, ports = folder / "config.json", (free_port(), free_port())
-    file.write_bytes(msgspec.json.encode(config(PlanSpec(1), [])))
-    totals, gateways = (folder / "1", folder / "2"), []
-    for own in range(2):
-        local = LocalGateways(folder / "core", totals, own)
-        options = GatewayOptions(
-            f"g{own}", "127.0.0.1", ports[0], "127.0.0.1", ports[1], file, member="g0", local_gateways=local
-        )
+    gateways, shared = [], {"NEREUS_GATEWAYS": "2"}
+    for number in (1, 2):
+        options = gateway_options(folder, number, **shared)
+        if number == 1:
+            options.file.parent.mkdir()
+            options.file.write_bytes(msgspec.json.encode(config(PlanSpec(1), [])))
+            settings = options.settings
+            shared |= {"NEREUS_HTTP": str(settings.http), "NEREUS_GRPC": str(settings.grpc)}
         gateways.append(Gateway(options))
         await gateways[-1].start()
     return gateways
 
 
-async def test_the_first_gateway_does_not_wait_at_its_end_for_others_that_go_on(tmp_path):
+async def test_the_first_gateway_decides_for_others_until_they_have_stopped(tmp_path):
     first, second = await two(tmp_path)
-    async with asyncio.timeout(300):
-        await first.stop(10_000)
-    await second.stop(0.1)
-
-
-async def test_the_first_gateway_decides_for_others_that_stop_until_they_have(tmp_path):
-    first, second = await two(tmp_path)
-    await second._side.drain(0.0)
-    await eventually_async(lambda: first._side._fronts.leaving)
     stops = asyncio.create_task(first.stop(10_000))
     await asyncio.sleep(0.5)
     assert not stops.done()
@@ -144,32 +127,39 @@ async def test_the_first_gateway_decides_for_others_that_stop_until_they_have(tm
         await stops
 
 
-async def test_the_first_gateway_waits_for_queries_of_one_that_could_not_say_yet_that_it_stops(tmp_path, monkeypatch):
-    monkeypatch.setattr(core_sides, "NOTICE_S", 0.05)
+async def test_the_first_gateway_waits_no_longer_than_its_grace_for_others_that_go_on(tmp_path):
     first, second = await two(tmp_path)
-    await eventually_async(lambda: first._side._fronts._fronts)
-    (front,) = first._side._fronts._fronts.values()
-    asked, later = SimpleNamespace(answer=print), SimpleNamespace(answer=print)
-    front._flights[1] = asked
-    drain = asyncio.create_task(first._side.drain(10_000))
-    await asyncio.sleep(0.5)
-    assert not drain.done()
-    front._flights[2] = later
-    asked.answer = None
     async with asyncio.timeout(300):
-        await drain
-    front._flights.clear()
-    await first.stop(0.1)
+        await first.stop(0.2)
     await second.stop(0.1)
 
 
-async def test_a_core_that_was_away_learns_that_a_front_stops(tmp_path):
-    path = tmp_path / "core"
-    link = CoreLink(Endpoint(f"unix:{path}"), Hello("front", "front"), front=None, configure=print)
-    link.start()
-    link.leave()
-    fronts = core()
+async def test_each_front_knows_the_totals_of_all_others(tmp_path):
+    """Also of those that have ended."""
+    fronts, path = core(), tmp_path / "core"
     await fronts.listen(path)
-    await eventually_async(lambda: fronts.all_leaving)
-    await link.close()
+    links = [CoreLink(Endpoint(f"unix:{path}"), Hello("front", name), front=None) for name in ("two", "three")]
+    owns = [
+        FrontTotals({"a": ApplicationTotals(in_time=10**n, success_s=0.5, last_success_unix=100.0 + n)}, {"k": 10**n})
+        for n in range(3)
+    ]
+    for link in links:
+        link.start()
+
+    def known() -> list[tuple[int, int]]:
+        for sharing, own in zip((fronts, *links), owns, strict=True):
+            sharing.share(own)
+        elsewhere = [sharing.elsewhere for sharing in (fronts, *links)]
+        return [(one.applications["a"].in_time, one.keys["k"]) if one.applications else (0, 0) for one in elsewhere]
+
+    await eventually_async(lambda: known() == [(110, 110), (101, 101), (11, 11)])
+    total = fronts.elsewhere.applications["a"]
+    assert (total.success_s, total.last_success_unix) == (1.0, 102.0)
+    owns.pop()
+    await links.pop().close()
+    await eventually_async(lambda: len(fronts.local) == 1)
+    owns[1] = FrontTotals({"a": ApplicationTotals(in_time=20), "b": ApplicationTotals(failed=1)}, {"k": 20})
+    await eventually_async(lambda: known() == [(120, 120), (101, 101)])
+    assert fronts.elsewhere.applications["b"].failed == 1
+    await links[0].close()
     await fronts.close()

@@ -246,11 +246,7 @@ async def test_a_stream_that_is_held_has_time_for_the_rest_of_its_message():
 
 
 async def test_others_have_their_turn_between_queries_that_are_refused_at_once():
-    async with (
-        streaming() as (server, plane, _),
-        connected(server.port) as many,
-        connected(server.port) as other,
-    ):
+    async with streaming() as (server, plane, _), connected(server.port) as many, connected(server.port) as other:
         count, seen = 20 * rpc_stream.MAX_QUERIES, []
 
         infer = plane.infer

@@ -17,24 +17,20 @@ import pytest
 from tests.executor.harness import WAIT_S, XY, Executor, application, resident, variant
 from tools.waiting import eventually_async
 from workers.gateway import executors, rollout
-from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.core_link import CoreLink
 from workers.gateway.cores import Cores
-from workers.gateway.front import Front
 from workers.gateway.in_flight import Answer, InFlightQuery
 from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.remote_front import Fronts
 from workers.gateway.rollout import Rollout
 from workers.protocol.control import GatewayConfig
-from workers.protocol.frames import Hello, RequestShape, TensorHeader
+from workers.protocol.frames import Hello
 from workers.protocol.specs import ApplicationSpec, DevicePlan, PeerSpec, PlanSpec, Route
 from workers.transport.endpoints import Endpoint
-from workers.v2.query import Terms, V2Query
 
-from .conftest import config
+from .conftest import config, new_front, row_query
 
 SLO_S = 300.0
-ROW = RequestShape(1, (TensorHeader("x", "FP32", (1, 4), 16),))
 
 
 @pytest.fixture(autouse=True)
@@ -49,19 +45,15 @@ class Site:
     def __init__(self, folder: Path, served: dict[str, tuple[Executor, ApplicationSpec, Path]]) -> None:
         self.ended: dict[str, object] = {}
         self.served = served
-        self.cores = [Rollout(name, 64, 60.0, GatewayMetrics(name)) for name in ("one", "two")]
+        self.cores = [Rollout(name, 64, GatewayMetrics(name)) for name in ("one", "two")]
         self.fronts = Fronts(self.cores[0].core, self.cores[0].status)
         self._path = folder / "core"
-        metrics = GatewayMetrics("front")
-        self.front = Front(Accounts(metrics, Limits(10_000, 10_000, 1 << 30, 64)))
+        self.front = new_front()
         self.choice = Cores(self.front, "two", self.cores[1], self._link)
-        self.cores[0].on_lead = self.fronts.report
-        self.cores[1].on_lead = self.choice.choose
+        self.cores[0].on_changed = self.fronts.report
 
     def _link(self, _endpoint: Endpoint) -> CoreLink:
-        link = CoreLink(Endpoint(f"unix:{self._path}"), Hello("front", "two"), self.front)
-        link.on_changed = self.choice.choose
-        return link
+        return CoreLink(Endpoint(f"unix:{self._path}"), Hello("front", "two"), self.front)
 
     def config(self) -> GatewayConfig:
         devices, routes, applications = [], [], []
@@ -88,10 +80,9 @@ class Site:
 
     def tick(self) -> None:
         now = time.monotonic()
-        for core in self.cores:
-            core.tick(now)
+        self.cores[0].tick(now)
         self.fronts.report()
-        self.choice.sweep(now)
+        self.choice.tick(now)
 
     async def until(self, condition, what: str = "it is so") -> None:
         await eventually_async(lambda: condition() or self.tick(), why=what)
@@ -101,8 +92,7 @@ class Site:
             assert name not in self.ended, "answered twice"
             self.ended[name] = outcome
 
-        query = V2Query(name, Terms(ROW, 1, (("y", True),), 16, None), (memoryview(bytes(16)),), None)
-        return self.front.submit(spec, query, None, time.monotonic(), answer)
+        return self.front.submit(spec, row_query(name), None, time.monotonic(), answer)
 
     async def stop_first(self) -> None:
         await self.cores[0].retire(self.fronts.report)
@@ -123,7 +113,6 @@ async def site(folder: Path, *served: tuple[ApplicationSpec, Path]):
         await made.start()
         yield made
         await made.choice.close()
-        await made.cores[1].close()
 
 
 async def test_a_core_that_stops_hands_over_what_waits_and_answers_what_runs(tmp_path, tiny_models):

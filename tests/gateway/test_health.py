@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from tests.net.http2_client import eventually
 
-from .conftest import KEY, application, config, plan
+from .conftest import KEY, application, one_device
 from .test_edges import fronts
 from .test_grpc_errors import CODE
 
@@ -64,9 +64,7 @@ def test_what_is_no_request_is_refused(served, data):
 
 
 async def test_who_watches_is_told_what_changes(tmp_path, devices):
-    (device,) = devices("d0")
-    device.warm(("numbers", "big"))
-    given = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")])
+    device, given = one_device(devices)
     async with fronts(tmp_path) as (gateway, _, port), grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         watch = channel.unary_stream("/grpc.health.v1.Health/Watch", *AS)
         overall = watch(StringValue())

@@ -28,7 +28,7 @@ from tools.waiting import eventually, eventually_async
 from workers.protocol import control
 from workers.protocol.specs import Band
 
-from .conftest import AUTH, KEY, GatewayProcess, application, config, plan, wait_for
+from .conftest import AUTH, KEY, GatewayProcess, application, config, one_device, plan, wait_for
 from .test_failures import BODY, PATH, X, load, start
 
 
@@ -68,16 +68,16 @@ async def test_plan_changes_under_load_fail_no_query(gateways, devices, control_
     assert {status for status, *_ in found} == {200}, found
     assert {(device, variant) for _, device, variant in found} == {("d0", "big"), ("d1", "small")}
     assert gateway.infer(X).json()["parameters"]["device"] == "d0"
-    health = wait_for(lambda: (h := gateway.health())["plan"] == {"adopted": 3, "newest": 3} and h, "plan 3 is adopted")
-    assert list(health["devices"]) == ["d0"]
+    # A device that still owed answers when the application moved is left at the end of that second.
+    plan_3 = {"adopted": 3, "newest": 3}, ["d0"]
+    health = wait_for(
+        lambda: ((h := gateway.health())["plan"], list(h["devices"])) == plan_3 and h, "plan 3 is adopted"
+    )
     assert health["control_plane"] == "up"
 
 
 def test_goes_on_and_restarts_without_the_control_plane(gateways, devices, control_plane):
-    (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    placed = {"d0": [("numbers", "big")]}
-    control_plane.first = config(plan(4, placed, {"d0": only.endpoint}), [application("numbers")])
+    _, control_plane.first = one_device(devices, 4)
     gateway = joined(gateways, control_plane)
     gateway.wait_ready()
     wait_for(gateway.file.exists, "the configuration is stored")
@@ -87,26 +87,16 @@ def test_goes_on_and_restarts_without_the_control_plane(gateways, devices, contr
     wait_for(lambda: gateway.health()["control_plane"] != "up", "the link is down")
     assert gateway.infer(X).status_code == 200
     assert gateway.stop() == 0
-    again = GatewayProcess(gateway.home)
-    try:
-        again.wait_ready()
-        assert again.infer(X).status_code == 200
-        assert again.health()["plan"] == {"adopted": 4, "newest": 4}
-    finally:
-        again.process.kill()
-        again.process.wait()
+    again = gateways(home=gateway.home)
+    again.wait_ready()
+    assert again.infer(X).status_code == 200
+    assert again.health()["plan"] == {"adopted": 4, "newest": 4}
 
 
 def test_a_configuration_that_the_release_before_stacks_saved_serves_without_the_control_plane(
     gateways, devices, tmp_path
 ):
-    (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    saved = json.loads(
-        msgspec.json.encode(
-            config(plan(4, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
-        )
-    )
+    saved = json.loads(msgspec.json.encode(one_device(devices, 4)[1]))
     saved |= {"gateways": 1}
     del saved["plan"]["stack"]
     saved["plan"]["routing"] = "shares"
@@ -139,9 +129,7 @@ async def test_tells_the_control_plane_that_devices_cannot_cope(gateways, device
 
 
 def test_reports_each_second_which_configuration_it_holds(gateways, devices, control_plane):
-    (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    made = config(plan(4, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
+    _, made = one_device(devices, 4)
     control_plane.first = control.with_hash(made)
 
     def reported(version: int, hash: str) -> bool:
@@ -322,7 +310,6 @@ def test_metrics_tell_of_queries_devices_and_plan(gateways, devices):
     assert 'nereus_gateway_queries_total{application="numbers",outcome="in_time"} 3.0' in text
     assert 'nereus_gateway_invalid_requests_total{status="400"} 1.0' in text
     assert 'nereus_gateway_latency_seconds_count{application="numbers"} 3.0' in text
-    assert "nereus_gateway_routing_decision_seconds_count 3.0" in text
     assert 'nereus_gateway_outstanding{device="d0"} 0.0' in text
     assert "nereus_gateway_plan_version 1.0" in text
     assert "nereus_gateway_ready 1.0" in text

@@ -19,26 +19,15 @@ from hypothesis import strategies as st
 
 from workers.dispatch import stacks
 from workers.gateway import executors
-from workers.gateway.accounts import Accounts, Limits
-from workers.gateway.front import Front
+from workers.gateway.adoption import Adoption
+from workers.gateway.executors import ExecutorConnection
 from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.rollout import Rollout
 from workers.protocol.endings import Ending
-from workers.protocol.frames import (
-    ExecutorState,
-    Moved,
-    Refusal,
-    RequestShape,
-    Results,
-    ResultTensor,
-    RunBatch,
-    TensorHeader,
-    WarmVariant,
-)
+from workers.protocol.frames import ExecutorState, Moved, Refusal, Results, ResultTensor, RunBatch, WarmVariant
 from workers.transport.endpoints import Endpoint
-from workers.v2.query import Terms, V2Query
 
-from .conftest import VARIANTS, application, config, plan
+from .conftest import VARIANTS, application, config, new_front, plan, row_query
 
 DEVICES = ("d0", "d1")
 PLACES = [("numbers", "big"), ("numbers", "small"), ("nan", "only")]
@@ -46,7 +35,6 @@ BY_ID = {VARIANTS[name][variant][0]: (name, variant) for name, variant in PLACES
 #: so long that nothing depends on how long the test takes
 SLO_S, RUN_S = 600.0, 20.0
 APPLICATIONS = {name: application(name, SLO_S) for name in ("numbers", "nan")}
-SHAPE = RequestShape(1, (TensorHeader("x", "FP32", (1, 4), 16),))
 #: more turns than anything that is under way needs
 TURNS = 200
 
@@ -75,7 +63,10 @@ class Device:
 
     # --- as the gateway's connection ---
 
-    def connected(self) -> Device:
+    leave = ExecutorConnection.leave
+
+    def connected(self, listener: Rollout) -> Device:
+        self._listener = listener
         self.state, self.moved = None, 0
         for messages in (self.sent, self.received, self.queue):
             messages.clear()
@@ -169,8 +160,9 @@ class World:
         self.stack, self.versions = stack, itertools.count(1)
         self.devices = {name: Device(name) for name in devices}
         metrics = GatewayMetrics()
-        self.front = Front(Accounts(metrics, Limits(1000, 1000, 1 << 30, 1000)))
-        self.rollout = Rollout("gateway", 64, 1e9, metrics)
+        self.front = new_front()
+        self.rollout = Rollout("gateway", 64, metrics)
+        self.rollout._adoption = Adoption(1e9)
         self.front.core = self.rollout.core
         self.asked, self.outcomes = 0, []
 
@@ -201,10 +193,7 @@ class World:
     def ask(self, name: str, queries: int) -> None:
         for _ in range(queries):
             self.asked += 1
-            query = V2Query(
-                str(self.asked), Terms(SHAPE, 1, (("y", True),), 16, SLO_S), (memoryview(bytes(16)),), SLO_S
-            )
-            now = asyncio.get_running_loop().time()
+            query, now = row_query(str(self.asked), SLO_S), asyncio.get_running_loop().time()
             self.front.submit(
                 APPLICATIONS[name], query, None, now, lambda flight, outcome: self.outcomes.append(outcome)
             )
@@ -258,7 +247,9 @@ rounds = st.tuples(
 @contextlib.asynccontextmanager
 async def living(stack: str, first: dict, devices: Iterable[str] = DEVICES) -> AsyncIterator[World]:
     world = World(stack, devices)
-    with mock.patch.object(executors, "ExecutorConnection", lambda device, *_: world.devices[device].connected()):
+    with mock.patch.object(
+        executors, "ExecutorConnection", lambda device, *rest: world.devices[device].connected(rest[-1])
+    ):
         world.place(first)
         await world.settle()
         yield world
@@ -313,7 +304,7 @@ async def test_a_device_that_is_back_gets_no_query_before_it_is_warm():
         world.ask("numbers", 3)
         await world.turn()
         back.warm.clear()
-        back.connected()
+        back.connected(world.rollout)
         world.deliver(back)
         await world.turn()
         batches = [[one for one in device.received if isinstance(one, RunBatch)] for device in (back, other)]

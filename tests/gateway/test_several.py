@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from workers.node import metrics
 from workers.protocol import control
 
-from .conftest import AUTH, DeviceProcess, GatewayProcess, application, config, free_port, plan, wait_for
+from .conftest import AUTH, DeviceProcess, GatewayProcess, application, config, free_port, one_device, plan, wait_for
 from .test_failures import BODY, PATH, X
 from .test_grpc_errors import call, request
 from .test_process import run
@@ -256,42 +256,29 @@ def test_without_a_core_the_other_says_so_in_time(two):
     infer(two.first, 4)
 
 
-def test_an_slo_is_no_latency_that_a_client_asked_for(tmp_path, devices):
+def test_an_slo_is_no_latency_that_a_client_asked_for(gateways, devices):
     (only,) = devices("d0")
     only.warm(("numbers", "big"))
     placed = plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}, row_s=0.4)
-    first = GatewayProcess(tmp_path, config(placed, [application("numbers", 0.5, "serve")]), NEREUS_GATEWAYS="2")
-    front = GatewayProcess(tmp_path, beside=first, number=2, NEREUS_GATEWAYS="2")
-    try:
-        wait_for(lambda: ready(front), "it knows the plan")
-        rows = [[1.0] * 4] * 4
-        for _ in range(8):
-            # Each on a connection of its own, so that some are relayed.
-            with httpx2.Client(base_url=front.url, timeout=60) as front.http:
-                assert front.infer(rows, version="big").status_code == 200, "late, but served"
-                refused = front.infer(rows, version="big", latency_ms=450.0)
-            assert refused.status_code == 503 and "parameters.latency_ms: 450 is too short" in refused.json()["error"]
-    finally:
-        for process in (front, first):
-            process.process.kill()
-            process.process.wait()
+    first = gateways(config(placed, [application("numbers", 0.5, "serve")]), NEREUS_GATEWAYS="2")
+    front = gateways(beside=first, number=2, NEREUS_GATEWAYS="2")
+    wait_for(lambda: ready(front), "it knows the plan")
+    rows = [[1.0] * 4] * 4
+    for _ in range(8):
+        # Each on a connection of its own, so that some are relayed.
+        with httpx2.Client(base_url=front.url, timeout=60) as front.http:
+            assert front.infer(rows, version="big").status_code == 200, "late, but served"
+            refused = front.infer(rows, version="big", latency_ms=450.0)
+        assert refused.status_code == 503 and "parameters.latency_ms: 450 is too short" in refused.json()["error"]
 
 
-def test_the_second_gets_the_configuration_from_the_first(tmp_path, devices, control_plane):
-    (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    control_plane.first = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
+def test_the_second_gets_the_configuration_from_the_first(gateways, devices, control_plane):
+    _, control_plane.first = one_device(devices)
     linked = {"NEREUS_GATEWAYS": "2", "NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
-    first = GatewayProcess(tmp_path, **linked)
-    front = GatewayProcess(tmp_path, beside=first, number=2, **linked)
-    try:
-        wait_for(lambda: ready(front), "it knows the plan")
-        infer(front, 20)
-        wait_for(lambda: sum(arrived(control_plane)) == 20, "the first reports what both counted")
-    finally:
-        for one in (front, first):
-            one.process.kill()
-            one.process.wait()
+    front = gateways(beside=gateways(**linked), number=2, **linked)
+    wait_for(lambda: ready(front), "it knows the plan")
+    infer(front, 20)
+    wait_for(lambda: sum(arrived(control_plane)) == 20, "the first reports what both counted")
 
 
 def arrived(control_plane) -> list[int]:
@@ -307,9 +294,7 @@ def test_one_stopped_in_order_loses_no_count(two):
 
 
 def test_what_arrived_in_the_last_second_before_a_stop_is_reported(gateways, devices, control_plane):
-    (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    control_plane.first = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
+    _, control_plane.first = one_device(devices)
     gateway = gateways(None, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
     gateway.wait_ready()
     for _ in range(7):

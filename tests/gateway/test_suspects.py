@@ -15,16 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gateway.test_failures import BODY, PATH, start
-from workers.gateway.errors import GatewayError, ModelFailed, Throttled
+from workers.gateway.errors import GatewayError, ModelFailed
 from workers.gateway.in_flight import InFlightQuery
-from workers.gateway.suspects import (
-    KEY_CRASHES,
-    KEY_INTERVAL_S,
-    KEY_WINDOW_S,
-    MOST_INPUTS,
-    REMEMBERED_S,
-    Suspects,
-)
+from workers.gateway.suspects import MOST_INPUTS, REMEMBERED_S, Suspects
 from workers.v2.http import parse as parse_http
 
 from .conftest import AUTH, application, config, plan, wait_for
@@ -53,19 +46,20 @@ async def together(gateway, bodies) -> list[httpx2.Response]:
         return await asyncio.gather(*(http.post(PATH, content=content) for content in bodies))
 
 
-async def test_a_poisonous_query_crashes_two_devices_and_is_answered_500(gateways, devices):
-    gateway, all = poisoned(gateways, devices, 4)
+@pytest.mark.parametrize("count", [2, 4])
+async def test_a_poisonous_query_crashes_two_devices_and_is_answered_500(gateways, devices, count):
+    gateway, all = poisoned(gateways, devices, count)
     answer = gateway.infer(POISON)
     assert answer.status_code == 500
     assert "crashed with this query alone (killed by SIGSEGV); it is not tried again" in answer.json()["error"]
     assert "Retry-After" not in answer.headers
     assert crashed(all) == 2
-    # InFlightTable again it does no further harm.
+    # Once more it does no further harm.
     answer = gateway.infer(POISON)
     assert answer.status_code == 500
     assert "this input crashed a device or never ended; it is refused for another" in answer.json()["error"]
     assert crashed(all) == 2
-    assert gateway.infer(GOOD).status_code == 200
+    assert gateway.infer(GOOD).status_code == (200 if count > 2 else 503)
     assert gateway.health()["in_flight"] == 0
 
 
@@ -81,27 +75,6 @@ async def test_those_in_its_batch_are_answered_by_others(gateways, devices):
     assert [answer.json()["outputs"][0]["data"][0] for answer in answers[1:]] == [2.0 * i for i in range(23)]
     assert crashed(all) == 2
     assert gateway.health()["in_flight"] == 0
-
-
-async def test_the_last_device_is_not_risked(gateways, devices):
-    gateway, (first, second) = poisoned(gateways, devices, 2)
-    answer = gateway.infer(POISON)
-    assert answer.status_code == 503
-    assert "crashed with the query in flight (killed by SIGSEGV); no other device is free" in answer.text
-    assert int(answer.headers["Retry-After"]) >= 1
-    again = gateway.infer(POISON)
-    assert again.status_code == 503
-    assert "this input was in flight when a device crashed; no other device is free" in again.text
-    assert crashed([first, second]) == 1
-    assert gateway.infer(GOOD).status_code == 200
-    # Once the other device is back the query gets its trial.
-    dead = first if first.crashed else second
-    dead.start()
-    dead.warm(("numbers", "big"))
-    dead.tell(crash_on=666.0)
-    wait_for(lambda: gateway.health()["devices"][dead.name]["warm"], "it is back")
-    answer = gateway.infer(POISON)
-    assert answer.status_code == 500
 
 
 async def test_a_device_that_was_killed_is_no_crash(gateways, devices):
@@ -205,17 +178,6 @@ def post(http: httpx2.AsyncClient, name: str, x) -> asyncio.Task:
     return asyncio.create_task(http.post(f"/v2/models/{name}/infer", content=body(x)))
 
 
-async def test_suspects_of_two_applications_leave_both_a_device(gateways, devices):
-    gateway, all = two_applications(gateways, devices, 4)
-    for device in all:
-        device.tell(crash_on=666.0, delay_s=0.5)
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
-        answers = await asyncio.gather(post(http, "numbers", POISON), post(http, "nan", POISON))
-        assert {answer.status_code for answer in answers} <= {500, 503}
-        assert crashed(all) <= 3
-        assert (await post(http, "numbers", GOOD)).status_code == 200
-
-
 async def test_nobody_is_tried_where_another_query_may_be_the_cause(gateways, devices):
     gateway, all = two_applications(gateways, devices, 3)
     for device in all:
@@ -232,6 +194,9 @@ async def test_nobody_is_tried_where_another_query_may_be_the_cause(gateways, de
         (third,) = [device for device in all if device not in at_work()]
         innocent = [post(http, "numbers", [[float(i), 0.0, 0.0, 0.0]]) for i in range(2)]
         await asyncio.to_thread(wait_for, lambda: third.reported("grant"), "the third is at work")
+        # Calls under way keep their delay.
+        for device in all:
+            device.tell(delay_s=0.0)
         third.signal(signal.SIGSEGV)
         answers = await asyncio.gather(*innocent)
         assert 500 not in [answer.status_code for answer in answers]
@@ -257,19 +222,6 @@ async def test_a_suspect_whose_client_leaves_is_not_blamed_on_the_next(gateways,
     assert gateway.infer(GOOD).status_code == 200
 
 
-async def test_a_key_with_several_poisonous_queries_is_throttled(gateways, devices):
-    gateway, _ = poisoned(gateways, devices, 1, "stop_on")
-    for i in range(KEY_CRASHES):
-        assert gateway.infer([[666.0, float(i), 0.0, 0.0]]).status_code == 500
-    answers = await together(gateway, [BODY] * 8)
-    refused = [answer for answer in answers if answer.status_code != 200]
-    assert refused
-    for answer in refused:
-        assert answer.status_code == 429
-        assert "queries of this API key crashed devices, or did not end, 3 times" in answer.json()["error"]
-        assert int(answer.headers["Retry-After"]) >= 1
-
-
 # --- the account, without anything else ------------------------------------------------------------------------------
 
 
@@ -277,20 +229,17 @@ class _Account:
     def __init__(self) -> None:
         self.held: list[InFlightQuery] = []
         self.outcomes: dict[int, GatewayError] = {}
-        self.suspects = Suspects(self, self)
+        self.suspects = Suspects(self)
         self._spec = application("numbers")
         self._ids = iter(range(1, 10**9))
 
-    # --- as driver, executors and front ---
+    # --- as driver and front ---
 
     def submit(self, flight: InFlightQuery) -> None:
         self.held.append(flight)
 
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
         self.held.remove(flight)
-
-    def warm(self, application: str) -> list:
-        return [("d0", None), ("d1", None)]
 
     def finish(self, flight: InFlightQuery, error: GatewayError) -> None:
         flight.answer = None
@@ -332,25 +281,6 @@ def test_what_was_seen_at_a_crash_is_suspect_and_what_crashed_alone_is_refused_f
     assert account.suspects.judge(fresh, 1.0) is None and not fresh.suspected
     account.suspects.sweep(REMEMBERED_S + 1.0)
     assert account.suspects.judge(account.flight(2.0), REMEMBERED_S + 1.0) is None
-
-
-def test_a_key_that_crashes_devices_repeatedly_is_throttled_for_a_while():
-    account = _Account()
-    for i in range(KEY_CRASHES):
-        assert account.suspects.judge(account.flight(100.0), float(i)) is None
-        account.confirmed(float(i), float(i), "bad")
-    now = float(KEY_CRASHES)
-    assert account.suspects.judge(account.flight(50.0, client="good"), now) is None
-    assert account.suspects.judge(account.flight(50.0, client="bad"), now) is None
-    throttled = account.suspects.judge(account.flight(50.0, client="bad"), now + KEY_INTERVAL_S / 2)
-    assert isinstance(throttled, Throttled) and throttled.status == 429
-    assert throttled.retry_after_s == pytest.approx(KEY_INTERVAL_S / 2)
-    assert account.suspects.judge(account.flight(50.0, client="bad"), now + KEY_INTERVAL_S) is None
-    late = now + KEY_WINDOW_S
-    assert account.suspects.judge(account.flight(50.0, client="bad"), late) is None
-    assert account.suspects.judge(account.flight(50.0, client="bad"), late) is None
-    account.suspects.sweep(late + KEY_WINDOW_S)
-    assert not account.suspects.active
 
 
 def test_what_is_remembered_is_bounded():

@@ -20,7 +20,7 @@ from cryptography import x509
 from tests.authority import Authority
 from tests.scanning import objections
 
-from .conftest import AUTH, KEY, application, config, plan, wait_for
+from .conftest import AUTH, KEY, one_device, wait_for
 
 pytestmark = pytest.mark.wide
 
@@ -31,9 +31,7 @@ QUERY = '{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": 
 @pytest.fixture
 def encrypted(devices, gateways):
     def start(**settings: str):
-        (device,) = devices("d0")
-        device.warm(("numbers", "big"))
-        made = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")])
+        _, made = one_device(devices)
         gateway = gateways(made, constants={"workers.tls.LOOK_EVERY_S": 0.5}, NEREUS_TLS="on", **settings)
         gateway.wait_ready()
         return gateway

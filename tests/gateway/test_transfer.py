@@ -17,11 +17,10 @@ from tools.waiting import eventually_async
 from workers.gateway.device_options import DeviceOptions
 from workers.gateway.gateway import Gateway
 from workers.gateway.network import LARGE_BYTES, LEAST, MOST, STALE_S, STEP, TransferEstimator, row_bytes
-from workers.gateway.options import GatewayOptions
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, Signature, TensorSpec
 
-from .conftest import AUTH, config, free_port, plan
+from .conftest import AUTH, config, gateway_options, plan
 
 MIB = 1024 * 1024
 
@@ -126,19 +125,18 @@ async def test_a_core_learns_it_and_refuses_at_once_what_could_not_be_back_in_ti
     (device,) = devices("d0")
     device.warm(("numbers", "big"))
     link = SlowLink(str(tmp_path / "link.sock"), device.endpoint.removeprefix("unix:"))
-    server, port = await link.start(), free_port()
-    gateway = Gateway(GatewayOptions("box", "127.0.0.1", port, "127.0.0.1", free_port(), tmp_path / "config.json"))
+    server, gateway = await link.start(), Gateway(gateway_options(tmp_path))
     await gateway.start()
     planned = plan(1, {"d0": [("numbers", "big")]}, {"d0": f"unix:{link.path}"})
     gateway.configure(config(planned, [ApplicationSpec("numbers", 60.0, NUMBERS)]))
-    rollout = gateway._side.rollout
+    rollout = gateway._here.rollout
 
     async def asked(within_ms: float | None = None) -> int:
         parameters = {} if within_ms is None else {"latency_ms": within_ms}
         tensor = {"name": "x", "datatype": "FP32", "shape": [1, WIDE], "data": [1.0] * WIDE}
         body = {"inputs": [tensor], "parameters": parameters}
         async with httpx2.AsyncClient(headers=AUTH, timeout=60) as http:
-            answer = await http.post(f"http://127.0.0.1:{port}/v2/models/numbers/infer", json=body)
+            answer = await http.post(f"http://127.0.0.1:{gateway.port}/v2/models/numbers/infer", json=body)
         return answer.status_code
 
     async with asyncio.timeout(60):

@@ -16,7 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tests.gateway.conftest import AUTH, KEY, GatewayProcess
 
-from .wire import answer, request
+from .wire import answer, message, request
 
 INPUTS = 64
 PAUSE_S = 0.002
@@ -92,14 +92,7 @@ class Bystanders:
             number = place
             while self._more(place):
                 x = self._inputs[number % INPUTS]
-                message = pb.ModelInferRequest(
-                    model_name="app",
-                    inputs=[{"name": "x", "datatype": "FP32", "shape": list(x.shape)}],
-                    raw_input_contents=[x.tobytes()],
-                )
-                content = await infer(
-                    message.SerializeToString(), metadata=(("authorization", f"Bearer {KEY}"),), timeout=60
-                )
+                content = await infer(message("app", x), metadata=(("authorization", f"Bearer {KEY}"),), timeout=60)
                 self._check(place, number, 200, pb.ModelInferResponse.FromString(content).raw_output_contents[0])
                 number += 1
                 await asyncio.sleep(PAUSE_S)

@@ -21,16 +21,9 @@ from tests.net.http2_client import HEAD, Peer, connected, prefixed
 from workers.net.limits import GrpcLimits
 
 from .conftest import COLUMNS, MAX_REQUEST_MB, MIB
+from .wire import message
 
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-
-
-def message(application: str, x: np.ndarray) -> bytes:
-    return pb.ModelInferRequest(
-        model_name=application,
-        inputs=[{"name": "x", "datatype": "FP32", "shape": list(x.shape)}],
-        raw_input_contents=[x.tobytes()],
-    ).SerializeToString()
 
 
 def test_messages_that_are_too_large_are_refused_one_by_one(served):

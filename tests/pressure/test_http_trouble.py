@@ -27,7 +27,7 @@ from tests.net.test_http1_refusals import CHUNKED, MALFORMED, POST, REFUSED
 from tools.waiting import eventually_async
 
 from .conftest import COLUMNS, MAX_REQUEST_MB, MIB
-from .wire import Client, answer, parse, post, request
+from .wire import Client, answer, message, parse, post, request
 
 INFER = b"POST /v2/models/app/infer HTTP/1.1\r\nhost: a\r\nauthorization: " + AUTH["Authorization"].encode() + b"\r\n"
 #: as many rows as a request may hold, nearly
@@ -349,10 +349,10 @@ async def test_one_of_a_batch_leaves_it_to_the_others(served, reset):
     async with grpc.aio.insecure_channel(served.gateway.grpc) as channel:
         infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         others = [asyncio.create_task(_ask(served, x)) for x in inputs[1:5]]
-        calls = [infer(_message(x), metadata=(("authorization", f"Bearer {KEY}"),)) for x in inputs[5:8]]
+        calls = [infer(message("slow", x), metadata=(("authorization", f"Bearer {KEY}"),)) for x in inputs[5:8]]
         leaving = Client(served.gateway.port)
         leaving.send(request("slow", inputs[8]))
-        gone = infer(_message(inputs[8]), metadata=(("authorization", f"Bearer {KEY}"),))
+        gone = infer(message("slow", inputs[8]), metadata=(("authorization", f"Bearer {KEY}"),))
         status, _, content = await first
         np.testing.assert_allclose(np.frombuffer(content, np.float32), session.run(None, {"x": inputs[0]})[0][0], 1e-4)
         # Its batch is answered, so theirs runs now.
@@ -364,14 +364,6 @@ async def test_one_of_a_batch_leaves_it_to_the_others(served, reset):
     assert status == 200
     for x, content in zip(inputs[1:8], answers, strict=True):
         np.testing.assert_allclose(np.frombuffer(content, np.float32), session.run(None, {"x": x})[0][0], 1e-4)
-
-
-def _message(x: np.ndarray) -> bytes:
-    return pb.ModelInferRequest(
-        model_name="slow",
-        inputs=[{"name": "x", "datatype": "FP32", "shape": list(x.shape)}],
-        raw_input_contents=[x.tobytes()],
-    ).SerializeToString()
 
 
 async def _ask(served, x: np.ndarray) -> tuple[int, dict, bytes]:

@@ -9,6 +9,7 @@ import socket
 import struct
 
 import numpy as np
+from tritonclient.grpc import service_pb2 as pb
 
 from tests.gateway.conftest import AUTH
 
@@ -19,6 +20,15 @@ def request(application: str, x: np.ndarray, **headers: str) -> bytes:
     described = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     given = {**AUTH, "Inference-Header-Content-Length": str(len(described)), **headers}
     return post(f"/v2/models/{application}/infer", described + x.tobytes(), **given)
+
+
+def message(application: str, x: np.ndarray) -> bytes:
+    """The same as a gRPC message."""
+    return pb.ModelInferRequest(
+        model_name=application,
+        inputs=[{"name": "x", "datatype": "FP32", "shape": list(x.shape)}],
+        raw_input_contents=[x.tobytes()],
+    ).SerializeToString()
 
 
 def post(path: str, body: bytes, **headers: str) -> bytes:

@@ -16,28 +16,14 @@ from tests.accounts import bearer
 from tests.registry import graphs
 from tests.registry.conftest import problem
 
-LISTS = ["applications", "profiles", "profile-jobs", "nodes", "gateways", "devices", "api-keys", "join-tokens"]
-
-
-@pytest.mark.parametrize("name", LISTS)
-def test_every_list_wants_an_operator(name, client, django_user_model):
-    url = f"/api/v1/{name}/"
-    anonymous = APIClient()
-    response = anonymous.get(url)
-    problem(response, 401)
-    assert response["WWW-Authenticate"].startswith("Bearer")
-    user = django_user_model.objects.create_user("visitor")
-    visitor = APIClient()
-    visitor.credentials(HTTP_AUTHORIZATION=bearer(user))
-    problem(visitor.get(url), 403)
-    assert client.get(url).json()["results"] == []
-
 
 @pytest.mark.parametrize("header", ["Bearer nonsense", "Bearer", "Bearer a b", "Token nonsense", "Bearer \xff"])
 def test_a_bad_token_is_unauthorized(header, db):
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=header)
-    problem(client.get("/api/v1/applications/"), 401)
+    response = client.get("/api/v1/applications/")
+    problem(response, 401)
+    assert response["WWW-Authenticate"].startswith("Bearer")
 
 
 def test_the_frameworks_own_word_for_tokens_works_too(operator):

@@ -20,7 +20,6 @@ from registry import uploads as incoming
 from registry.access import table
 from registry.access.roles import role_of
 from registry.audit import origins, recording
-from registry.audit.journal import Journal
 from registry.models import AuditEntry, hash_secret
 from scheduler.history import marking
 from scheduler.history.models import Mark
@@ -33,15 +32,7 @@ def entries(**wanted) -> list[AuditEntry]:
     return list(AuditEntry.objects.filter(**wanted).order_by("id"))
 
 
-@pytest.fixture(autouse=True)
-def journal():
-    folder = settings.NEREUS.home / "logs"
-    for file in folder.glob("audit.jsonl*"):
-        file.unlink()
-    return folder / "audit.jsonl"
-
-
-def test_a_change_over_rest_is_recorded_with_token_address_before_and_after(client, application, journal):
+def test_a_change_over_rest_is_recorded_with_token_address_before_and_after(client, application):
     AuditEntry.objects.all().delete()
     client.patch("/api/v1/applications/tiny/", {"slo_ms": 250, "description": "new"}, REMOTE_ADDR="192.0.2.9")
     (entry,) = entries(kind="application")
@@ -49,8 +40,6 @@ def test_a_change_over_rest_is_recorded_with_token_address_before_and_after(clie
     assert entry.origin.startswith("REST, token token-") and entry.address == "192.0.2.9"
     assert entry.before == {"slo_ms": 100, "description": ""}
     assert entry.after == {"slo_ms": 250, "description": "new"}
-    (line,) = [json.loads(line) for line in journal.read_text().splitlines() if '"ref":"tiny"' in line]
-    assert (line["actor"], line["before"]["slo_ms"], line["after"]["slo_ms"]) == ("operator", 100, 250)
     client.patch("/api/v1/applications/tiny/", {"slo_ms": 250})
     assert len(entries(kind="application")) == 1, "nothing changed"
 
@@ -143,7 +132,7 @@ def test_uploads_are_recorded(upload, upload_validation, client):
     assert (made.action, made.ref, made.after["accuracy"]) == ("created", "tiny/v", 90)
 
 
-def test_secrets_are_in_no_entry_and_in_no_line(client, operator, journal):
+def test_secrets_are_in_no_entry(client, operator):
     secrets = [
         client.post("/api/v1/api-keys/", {"name": "k"}).json()["key"],
         client.post("/api/v1/join-tokens/", {"name": "j"}).json()["token"],
@@ -152,7 +141,7 @@ def test_secrets_are_in_no_entry_and_in_no_line(client, operator, journal):
     operator.set_password("a long passphrase")
     operator.save()
     hidden = [*secrets, *(hash_secret(secret) for secret in secrets), operator.password]
-    written = journal.read_text() + json.dumps([[e.before, e.after, e.ref] for e in AuditEntry.objects.all()])
+    written = json.dumps([[e.before, e.after, e.ref] for e in AuditEntry.objects.all()])
     assert not [secret for secret in hidden if secret in written]
     changed = entries(kind="account", action="changed")[-1]
     assert (changed.before, changed.after) == ({"password": "(secret)"}, {"password": "(new secret)"})
@@ -283,28 +272,14 @@ def test_old_entries_go_by_a_clock_that_nobody_set_for_a_day(db, application, ne
     assert recording.prune() == 0, "a clock that was wrong for half a day costs no entry"
 
 
-def test_lines_are_bounded_and_files_rotated(tmp_path):
-    journal = Journal(tmp_path, max_bytes=1000, files=3)
-    for number in range(60):
-        journal.append({"id": number, "before": {}, "after": {}})
-    journal.append({"id": 60, "before": {}, "after": {"x": "y" * 100_000}})
-    files = sorted(file.name for file in tmp_path.glob("audit.jsonl*") if file.suffix != ".lock")
-    assert files == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
-    assert all((tmp_path / name).stat().st_size <= 1000 for name in files)
-    last = json.loads((tmp_path / "audit.jsonl").read_text().splitlines()[-1])
-    assert (last["id"], last["after"]) == (60, {}) and last["cut"] > 100_000
-    kept = [json.loads(line)["id"] for name in reversed(files) for line in (tmp_path / name).read_text().splitlines()]
-    assert kept == list(range(kept[0], 61))
-
-
-def test_a_change_that_is_rolled_back_leaves_no_entry(db, application, journal):
+def test_a_change_that_is_rolled_back_leaves_no_entry(db, application):
     from django.db import transaction
 
     AuditEntry.objects.all().delete()
     with TestCase.captureOnCommitCallbacks(execute=True), pytest.raises(RuntimeError), transaction.atomic():
         models.Application.objects.filter(name="tiny").update(slo_ms=1)
         raise RuntimeError
-    assert entries() == [] and not journal.exists()
+    assert entries() == []
 
 
 def test_every_secret_is_rotated_by_one_command(transactional_db, capsys):

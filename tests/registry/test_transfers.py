@@ -29,30 +29,18 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 # --- places and pace --------------------------------------------------------------------------------------------------
 
 
-def test_places_go_one_to_each_receiver_in_the_order_of_asking():
+def test_places_go_one_to_each_receiver_and_are_free_again_once_it_went_away():
     places = transfers.Places(2)
     first, second = places.take("a", 0.0), places.take("b", 0.0)
     assert first and second
-    assert places.take("a", 1.0) is None and places.take("c", 1.0) is None and places.take("d", 2.0) is None
+    assert places.take("a", 1.0) is None and places.take("c", 1.0) is None
     places.free(first)
-    # The one who waits longest is ahead, whoever asks first once a place is free.
-    assert places.take("d", 3.0) is None
-    assert places.take("a", 3.0) is None
-    assert places.take("c", 4.0) is not None
+    assert places.take("b", 2.0) is None and places.take("c", 2.0) is not None
+    # b never takes another chunk.
+    assert places.take("d", transfers.STALLED_S - 1.0) is None
+    assert places.take("d", transfers.STALLED_S) is not None
     places.free(second)
-    assert places.take("d", 5.0) is not None
-
-
-def test_places_of_receivers_that_went_away_are_free_again():
-    places = transfers.Places(1)
-    gone = places.take("a", 0.0)
-    assert places.take("b", 1.0) is None
-    # b never asks again; a never takes another chunk.
-    assert places.take("c", 1.0 + transfers.FORGOTTEN_S) is None
-    later = transfers.STALLED_S + 1.0
-    assert places.take("c", later) is not None
-    places.free(gone)
-    assert len(places) == 1
+    assert len(places) == 2
 
 
 def test_all_transfers_share_one_rate():
@@ -68,7 +56,8 @@ def test_all_transfers_share_one_rate():
 
 @pytest.fixture
 def stored(transactional_db, clean_redis, monkeypatch):
-    few = dataclasses.replace(settings.NEREUS, blob_transfers=2, blob_bytes_per_s=0.0)
+    few = dataclasses.replace(settings.NEREUS, blob_bytes_per_s=0.0)
+    monkeypatch.setattr(transfers, "MOST", 2)
     monkeypatch.setattr(settings, "NEREUS", few)
     for cached in (blobs.places, blobs.pace):
         cached.cache_clear()

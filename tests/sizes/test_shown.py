@@ -56,7 +56,7 @@ def test_a_variant_of_one_class_has_no_table(staff, variant):
 
 
 def test_scripts_read_the_class_of_each_latency(staff, variant):
-    (profile,) = staff.get("/api/v1/applications/digits/profiles/").json()["results"]
+    (profile,) = staff.get("/api/v1/profiles/?application=digits").json()["results"]
     assert [(point["size"], point["batch"]) for point in profile["latencies"]] == [
         (0, 1),
         (0, 2),

@@ -21,12 +21,7 @@ CLASSES = 10
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution with "same" padding and ReLU.
-
-    Attributes:
-        weight: [out, in, k, k], k odd.
-        pool: side of the max pooling that follows; 1: none.
-    """
+    """A convolution ([out, in, k, k], k odd) with "same" padding and ReLU, and max pooling unless ``pool`` is 1."""
 
     weight: np.ndarray
     bias: np.ndarray
@@ -35,12 +30,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class TrainedNet:
-    """A trained net: convolutions, average pooling to 4x4 and a dense layer.
-
-    Attributes:
-        side: of the enlarged image that it takes, pixels.
-        dense_weight: [10, channels*16].
-    """
+    """Convolutions, average pooling to 4x4 and a dense layer; ``side``: of the enlarged image, pixels."""
 
     side: int
     layers: tuple[Layer, ...]
@@ -60,10 +50,7 @@ class _Graph:
         return name
 
     def weight(self, value: np.ndarray) -> str:
-        """Add a float constant that is stored as FP16, which halves the file.
-
-        Onnxruntime casts it once, at the load.
-        """
+        """A float constant, stored as FP16, which halves the file; onnxruntime casts it once, at the load."""
         return self.add("Cast", self.constant(value.astype(np.float16)), to=TensorProto.FLOAT)
 
     def ints(self, *values: int) -> str:
@@ -76,32 +63,16 @@ class _Graph:
         return output
 
     def views(self, image: str, side: int, shifts: Sequence[tuple[int, int]]) -> str:
-        """Enlarge an image and look at it under each shift.
-
-        Args:
-            image: [n, 1, 8, 8].
-            side: of the enlarged image, [n, 1, side, side].
-            shifts: pixels of the enlarged image.
-
-        Returns:
-            The views, [views*n, 1, side, side].
-        """
+        """Enlarge an image [n, 1, 8, 8], and look at it under each shift: [views*n, 1, side, side]."""
         scale = self.constant(np.array([1, 1, side / 8, side / 8], np.float32))
         large = self.add("Resize", image, "", scale, mode="linear", coordinate_transformation_mode="half_pixel")
         reach = max(max(abs(dy), abs(dx)) for dy, dx in shifts)
         if reach == 0:
             return large
         padded = self.add("Pad", large, self.ints(0, 0, reach, reach, 0, 0, reach, reach))
-        seen = [
-            self.add(
-                "Slice",
-                padded,
-                self.ints(reach + dy, reach + dx),
-                self.ints(reach + dy + side, reach + dx + side),
-                self.ints(2, 3),
-            )
-            for dy, dx in shifts
-        ]
+        seen = []
+        for y, x in ((reach + dy, reach + dx) for dy, dx in shifts):
+            seen.append(self.add("Slice", padded, self.ints(y, x), self.ints(y + side, x + side), self.ints(2, 3)))
         return self.add("Concat", *seen, axis=0) if len(seen) > 1 else seen[0]
 
     def member(self, net: TrainedNet, views: str, count: int) -> str:
@@ -130,22 +101,16 @@ class _Graph:
 
 
 def digit_reader(members: Sequence[TrainedNet], shifts: Sequence[tuple[int, int]]) -> onnx.ModelProto:
-    """Return the model that reads a digit.
-
-    Its input is ``image``, FP32 [-1, 1, 8, 8] (0 to 1); its output ``scores``, FP32 [-1, 10], are the digits'
-    probabilities.
-    """
+    """``image``, FP32 [-1, 1, 8, 8] (0 to 1), to ``scores``, FP32 [-1, 10], the digits' probabilities."""
     graph = _Graph()
     scores = graph.committee("image", members, shifts)
     return _model(graph, scores, "digits", (1, 8, 8), CLASSES)
 
 
 def meter_reader(members: Sequence[TrainedNet], shifts: Sequence[tuple[int, int]]) -> onnx.ModelProto:
-    """Return the model that reads a number of two digits.
+    """``image``, FP32 [-1, 1, 8, 16], two digits side by side, to ``scores``, FP32 [-1, 100], of 00 to 99.
 
-    Its input is ``image``, FP32 [-1, 1, 8, 16], two digits side by side; its output ``scores``, FP32 [-1, 100], are the
-    probabilities of 00 to 99. Both digits pass the same committee in one batch; a number's probability is the product
-    of its digits'.
+    Both digits pass the same committee in one batch; a number's probability is the product of its digits'.
     """
     graph = _Graph()
     left = graph.add("Slice", "image", graph.ints(0), graph.ints(8), graph.ints(3))

@@ -40,23 +40,14 @@ HELD_OUT = 400
 
 
 def shifts(count: int) -> list[tuple[int, int]]:
-    """Return the ``count`` smallest shifts, in pixels of the enlarged image.
-
-    They are the views that a committee averages; the first is none.
-    """
+    """The ``count`` smallest shifts, in pixels of the enlarged image; the first is none."""
     reach = range(-4, 5)
     return sorted(((dy, dx) for dy in reach for dx in reach), key=lambda s: (s[0] ** 2 + s[1] ** 2, s))[:count]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make one variant.
-
-    Attributes:
-        kind: the kind of net.
-        members: how many nets vote.
-        views: under how many shifts each sees the image.
-    """
+    """A variant: how many nets of a kind vote, and under how many shifts each sees the image."""
 
     name: str
     kind: str
@@ -94,12 +85,7 @@ APPLICATIONS = {
 
 @dataclass(frozen=True)
 class NetKind:
-    """Construction and training of one kind of net.
-
-    Attributes:
-        side: of the enlarged image, pixels.
-        augment: whether it is trained on images with random warps.
-    """
+    """A kind of net; ``side``: of the enlarged image, pixels."""
 
     build: Callable[[], nn.Sequential]
     side: int
@@ -112,10 +98,7 @@ def enlarge(images: torch.Tensor, side: int) -> torch.Tensor:
 
 
 def warp(images: torch.Tensor, random: torch.Generator) -> torch.Tensor:
-    """Rotate, scale, shear and shift each image at random.
-
-    The most is about 14 degrees, 15%, 0.2 and an eighth of the image.
-    """
+    """Rotate, scale, shear and shift by at most about 14 degrees, 15%, 0.2 and an eighth of the image."""
     count = len(images)
 
     def uniform(*shape: int) -> torch.Tensor:
@@ -133,11 +116,7 @@ def warp(images: torch.Tensor, random: torch.Generator) -> torch.Tensor:
 
 
 def stacked(*layers: tuple[int, int, bool]) -> nn.Sequential:
-    """Build convolutions, average pooling to 4x4 and a dense layer.
-
-    Args:
-        layers: for each convolution, its channels, its kernel, and whether the image is halved afterwards.
-    """
+    """Convolutions (channels, kernel, whether the image is halved), average pooling to 4x4 and a dense layer."""
     modules: list[nn.Module] = []
     before = 1
     for channels, kernel, halve in layers:
@@ -188,10 +167,7 @@ def fit(kind: NetKind, images: torch.Tensor, labels: torch.Tensor, seed: int) ->
 
 
 def held_out(name: str, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return validation rows and their labels from the images of the second half.
-
-    For ``digits`` they are every other image, else pairs of images side by side (fixed shuffle).
-    """
+    """Validation rows and their labels; for ``meters``, pairs of images side by side (fixed shuffle)."""
     if name == "digits":
         return images[::2][:HELD_OUT], labels[::2][:HELD_OUT]
     order = np.random.default_rng(0).permutation(len(images))
@@ -209,10 +185,7 @@ def wrong_rows(path: Path, images: np.ndarray, labels: np.ndarray) -> list[int]:
 
 
 def train_application(name: str, images: np.ndarray, labels: np.ndarray, log) -> dict:
-    """Train, write and measure one application's variants.
-
-    Returns its part of the manifest.
-    """
+    """Train, write and measure one application's variants; returns its part of the manifest."""
     setup = APPLICATIONS[name]
     folder = MODELS / name
     folder.mkdir(parents=True, exist_ok=True)

@@ -49,16 +49,6 @@ class _InFlight(msgspec.Struct):
     bytes: int = 0
 
 
-class _Second(ApplicationStats):
-    """The present second of one application.
-
-    Attributes:
-        latencies_s: of its answers, in seconds.
-    """
-
-    latencies_s: list[float] = []
-
-
 class Accounts:
     """Each query that enters leaves once, and its end is counted once.
 
@@ -73,12 +63,15 @@ class Accounts:
         self.totals: dict[str, ApplicationTotals] = {}
         #: by client, of those that have anything in flight
         self._clients: dict[str, _InFlight] = {}
-        self._seconds: dict[str, _Second] = {}
+        #: of the present second, by application; latencies in seconds
+        self._seconds: dict[str, ApplicationStats] = {}
+        self._latencies: dict[str, list[float]] = {}
         self._metrics = metrics
         metrics.totals = self.totals
 
-    def _second(self, application: str) -> _Second:
-        second = self._seconds[application] = _Second()
+    def _second(self, application: str) -> ApplicationStats:
+        self._latencies[application] = []
+        second = self._seconds[application] = ApplicationStats()
         return second
 
     def total(self, application: str) -> ApplicationTotals:
@@ -170,7 +163,7 @@ class Accounts:
         accuracy, normalized = run.accuracy * in_time, run.accuracy_normalized * in_time
         second.accuracy_sum += accuracy
         second.normalized_sum += normalized
-        second.latencies_s += latencies_s
+        self._latencies[application] += latencies_s
         second.by_variant[run.variant] = second.by_variant.get(run.variant, 0) + count
         total = self.totals.get(application) or self.total(application)
         total.in_time += in_time
@@ -248,14 +241,11 @@ class Accounts:
         They are those of all ``applications``, and of others that had queries. Arrivals count in the second in which
         they arrive, all else in that of the answer.
         """
-        taken, self._seconds = self._seconds, {}
-        return {name: _with_quantiles(taken.get(name) or _Second()) for name in {*applications, *taken}}
-
-
-def _with_quantiles(second: _Second) -> ApplicationStats:
-    ordered = sorted(second.latencies_s)
-    second.p50_ms, second.p95_ms = _quantile(ordered, 0.50) * 1e3, _quantile(ordered, 0.95) * 1e3
-    return ApplicationStats(*[getattr(second, name) for name in ApplicationStats.__struct_fields__])
+        for name, latencies_s in self._latencies.items():
+            second, ordered = self._seconds[name], sorted(latencies_s)
+            second.p50_ms, second.p95_ms = _quantile(ordered, 0.50) * 1e3, _quantile(ordered, 0.95) * 1e3
+        taken, self._seconds, self._latencies = self._seconds, {}, {}
+        return {name: ApplicationStats() for name in applications} | taken
 
 
 def _quantile(ordered: list[float], q: float) -> float:

@@ -20,8 +20,6 @@ logger = log.get("gateway.admin_socket")
 
 
 class AdminSocket:
-    """Listens at ``path``. ``page``: renders the gateway's Prometheus text."""
-
     def __init__(self, path: Path, page: Callable[[], bytes]):
         self._path = path
         self._page = page
@@ -29,7 +27,6 @@ class AdminSocket:
         self._connections: set[FrameConnection] = set()
 
     async def start(self) -> None:
-        """Listen, also if a killed process left its socket."""
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.get_running_loop().create_unix_server(
             lambda: FrameConnection(ToGateway, self._received, self._closed, self._connections.add), str(self._path)

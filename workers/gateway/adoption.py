@@ -34,8 +34,7 @@ def planned_applications(plan: PlanSpec) -> dict[str, _Planned]:
             by_device[route.device] = by_device.get(route.device, 0.0) + route.share
     return {
         name: _Planned(
-            tuple(by_device.items()),
-            {device: frozenset(residents.get((name, device), ())) for device in by_device},
+            tuple(by_device.items()), {device: frozenset(residents.get((name, device), ())) for device in by_device}
         )
         for name, by_device in shares.items()
     }
@@ -82,7 +81,6 @@ class Adoption:
         self.routes: Routes = {}
 
     def set_target(self, plan: PlanSpec, now: float) -> None:
-        """Make ``plan`` the target; applications on their way keep their time limit."""
         before, self._residents = self._residents, _residents(plan)
         self.target = plan
         self.adopted = None
@@ -93,25 +91,17 @@ class Adoption:
         self._pending = {name: wanted.get(name, _NOTHING) for name in wanted.keys() | self._current.keys()}
         self._pending_since = {name: self._pending_since.get(name, now) for name in self._pending}
 
-    def warm(self, device: str, variants: Mapping[str, frozenset[int]], received_plan: int = 0) -> bool:
+    def warm(self, device: str, variants: Mapping[str, frozenset[int]], received_plan: int = 0) -> None:
         """Set the ids of a device's warm variants by application.
 
         Args:
             received_plan: version of the newest plan that the device has received; 0: not reported.
-
-        Returns:
-            True if :meth:`step` may have something to do.
         """
-        changed = self._warm.get(device) != variants
-        if changed:
-            self._warm[device] = dict(variants)
+        self._warm[device] = variants
         if self._received_plan.get(device) != received_plan:
             self._received_plan[device] = received_plan
-            before = self._staying.get(device)
             # It may have received plans that this gateway has not.
             self._set_staying(device, frozenset())
-            changed |= bool(self._pending) and self._staying.get(device) != before
-        return changed
 
     def _set_staying(self, device: str, variants: frozenset[int]) -> None:
         if self._received_plan[device] in (0, self.target.version):
@@ -142,7 +132,6 @@ class Adoption:
         return moved
 
     def due(self) -> float:
-        """Return when :meth:`step` is due because of a time limit (inf: never)."""
         return min((self._pending_since[name] + self._limit_s for name in self._pending), default=math.inf)
 
     @property

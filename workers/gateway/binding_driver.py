@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -64,17 +64,23 @@ class BindingDriver:
         self._alarm = Alarm(self._loop, self._rang)
 
     def use(self, stack: str, now: float) -> None:
-        if stack == self.stack:
-            return
         self._binding, self.stack = create(stack), stack
         binding = self._binding
+        # Of what is under way the new binding knows only until when it occupies its device.
+        busy_until: dict[str, float] = {}
+        for in_flight in self._in_flight:
+            device: str = in_flight.batch.device_name
+            busy_until[device] = max(busy_until.get(device, -math.inf), in_flight.batch.end)
+            for flight in in_flight.batch.queries:
+                if flight.batch is in_flight:
+                    flight.batch = flight.reservation = None
+        self._in_flight.clear()
         self._act(binding.configured(self._service_terms, now), now)
         for device in self._option_sets:
             binding.rtt_changed(device, self._rtts.get(device, 0.0))
         self._act(binding.offered(self._option_sets, now), now)
         for device in self._option_sets:
-            ends = [in_flight.batch.end for in_flight in self._at(device)]
-            self._act(binding.device_changed(device, now, device in self._up, max(ends, default=None)), now)
+            self._act(binding.device_changed(device, now, device in self._up, busy_until.get(device)), now)
         unbound = {flight.id for flight in self._arrived}
         waiting = [flight for flight in self._held.values() if flight.id not in unbound]
         for flight in waiting:
@@ -126,7 +132,6 @@ class BindingDriver:
         return device in self._up
 
     def set_up(self, device: str, up: bool, now: float) -> None:
-        """Set whether the device accepts queries; the binding adapts its schedule."""
         if up == (device in self._up):
             return
         if up:
@@ -136,15 +141,14 @@ class BindingDriver:
         self._act(self._binding.device_changed(device, now, up=up), now)
 
     def refresh(self, device: str, now: float) -> None:
-        """Ask the handler again whether the device accepts queries."""
         self.set_up(device, self._handler.usable(device), now)
 
     def reported(self, device: str, state: ExecutorState, now: float) -> None:
         if state.learned is not None:
             self._binding.inherit(device, LearnedLatencies(*msgspec.structs.astuple(state.learned)))
         self.refresh(device, now)
-        if any(in_flight.binding is self._binding for in_flight in self._at(device)):
-            # The binding expects its own batches; counted again, they would hold the device beyond their end.
+        if self._at(device):
+            # The binding expects these batches; counted again, they would hold the device beyond their end.
             return
         option_sets = self._option_sets.get(device, {})
         work_s = 0.0
@@ -166,6 +170,9 @@ class BindingDriver:
         self._up.discard(device)
         for in_flight in self._at(device):
             del self._in_flight[in_flight]
+            for flight in in_flight.batch.queries:
+                if flight.batch is in_flight:
+                    flight.batch = None
         self._act(self._binding.lost(device, now), now)
 
     def close(self) -> None:
@@ -190,10 +197,7 @@ class BindingDriver:
         if not arrivals:
             return
         now = time.monotonic()
-        started = time.perf_counter()
-        decisions = self._binding.arrived(arrivals, now)
-        self._metrics.decision.observe((), (time.perf_counter() - started) / len(arrivals), len(arrivals))
-        self._act(decisions, now)
+        self._act(self._binding.arrived(arrivals, now), now)
 
     def withdraw(self, flight: InFlightQuery, now: float) -> bool:
         """Forget a query that waits here; False if it does not wait."""
@@ -211,31 +215,21 @@ class BindingDriver:
         return True
 
     def completed(self, flights: Sequence[InFlightQuery], now: float, rows: int = 0, occupied_s: float = 0.0) -> None:
-        """Handle dispatched queries of one batch that have ended."""
-        in_flight: InFlightBatch | None = flights[0].batch
-        current = in_flight is not None and in_flight.binding is self._binding
         for flight in flights:
-            if flight.batch is not in_flight:
-                # No executor answers two batches in one message; if one does, both end.
-                self.completed([flight], now)
-            elif in_flight is not None:
-                flight.batch = None
-                in_flight.left -= 1
-                if not current:
-                    flight.reservation = None
-        if in_flight is None:
-            return
-        if occupied_s > 0:
-            in_flight.ran = rows, occupied_s
-        if not in_flight.left:
-            self._ended(in_flight, now)
+            in_flight: InFlightBatch | None = flight.batch
+            if in_flight is None:
+                continue
+            flight.batch = None
+            in_flight.left -= 1
+            if occupied_s > 0:
+                in_flight.ran = rows, occupied_s
+            if not in_flight.left:
+                self._ended(in_flight, now)
 
     def _ended(self, in_flight: InFlightBatch, now: float) -> None:
         if in_flight not in self._in_flight:
             return
         del self._in_flight[in_flight]
-        if in_flight.binding is not self._binding:
-            return
         batch = in_flight.batch
         # A run of fewer rows than expected does not test the expected time.
         run_s = in_flight.ran[1] if in_flight.ran is not None and in_flight.ran[0] == batch.rows else None
@@ -246,10 +240,9 @@ class BindingDriver:
 
         Its run is not stopped: a batch without queries occupies its device until its expected end.
         """
-        in_flight: InFlightBatch | None = flight.batch
+        in_flight, flight.batch = flight.batch, None
         if in_flight is None:
             return
-        self.detach(flight)
         in_flight.left -= 1
         if in_flight.left:
             return
@@ -257,23 +250,13 @@ class BindingDriver:
             # Other queries of it have their answers, so it has run.
             self._ended(in_flight, now)
         else:
-            rest_s = in_flight.batch.end - now
-            self._loop.call_later(max(0.0, rest_s), self._expected_end, in_flight)
+            rest_s = max(0.0, in_flight.batch.end - now)
+            self._loop.call_later(rest_s, lambda: self._ended(in_flight, time.monotonic()))
 
-    def _expected_end(self, in_flight: InFlightBatch) -> None:
-        self._ended(in_flight, time.monotonic())
-
-    def detach(self, flight: InFlightQuery) -> None:
-        """Take the query out of its batch, and drop a reservation of another binding."""
-        in_flight, flight.batch = flight.batch, None
-        if in_flight is not None and in_flight.binding is not self._binding:
-            flight.reservation = None
-
-    def declined(self, flights: Iterable[InFlightQuery], now: float) -> None:
+    def declined(self, flights: Sequence[InFlightQuery], now: float) -> None:
         """Hold declined queries again; the binding refuses those without time."""
-        flights = list(flights)
         for flight in flights:
-            self.detach(flight)
+            flight.batch = None
         self._held.update((flight.id, flight) for flight in flights)
         self._act(self._binding.returned(flights, now), now)
 
@@ -290,7 +273,7 @@ class BindingDriver:
                 self._handler.refused_by_binding(flight)
 
     def _dispatch(self, batch: Dispatch, now: float) -> None:
-        in_flight = InFlightBatch(batch, self._binding, len(batch.queries))
+        in_flight = InFlightBatch(batch, len(batch.queries))
         held = self._held
         flights: list[InFlightQuery] = batch.queries  # type: ignore[assignment]
         for flight in flights:
@@ -308,8 +291,7 @@ class BindingDriver:
         self._loop.call_later(RETRY_S, self._retry, device)
 
     def _retry(self, device: str) -> None:
-        if self._handler.usable(device):
-            self.set_up(device, True, time.monotonic())
+        self.refresh(device, time.monotonic())
 
     def _rang(self) -> None:
         # After queries that arrive in this turn of the loop.

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 
 from workers.net.http1 import RequestHead
-from workers.protocol.specs import ApplicationSpec, Signature
+from workers.protocol.specs import ApplicationSpec
 from workers.v2.sizes import BodyLimits, body_limits
 
 from .catalog import Catalog
@@ -27,15 +27,15 @@ class BodySizes:
         self.max_bytes = max_bytes
         self._max_json_bytes = max_json_bytes
         # Signatures stay the same while plans come and go.
-        self._of = functools.lru_cache(1024)(self._compute)
-
-    def _compute(self, signature: Signature, rows: int) -> BodyLimits:
-        return body_limits(signature, rows, self.max_bytes, self._max_json_bytes)
+        self._of = functools.lru_cache(1024)(
+            lambda signature, rows: body_limits(signature, rows, self.max_bytes, self._max_json_bytes)
+        )
+        self.message_bytes = functools.lru_cache(1)(self._message_bytes)
 
     def of(self, spec: ApplicationSpec) -> BodyLimits:
         return self._of(spec.signature, self._query_rows())
 
-    def message_bytes(self, catalog: Catalog) -> int:
+    def _message_bytes(self, catalog: Catalog) -> int:
         """Return the bytes of the largest gRPC message of any application.
 
         Calls name theirs only in the message. It is at least :data:`IN_LOOP_BYTES`.
@@ -43,7 +43,6 @@ class BodySizes:
         return max([IN_LOOP_BYTES, *(self.of(spec).message_bytes for spec in catalog.applications.values())])
 
     def check(self, catalog: Catalog, model: str, head: RequestHead, header_length: int | None) -> None:
-        """Bound the body of a query over HTTP."""
         length = head.length
         if model not in catalog.applications:
             if length is None or length > IN_LOOP_BYTES:

@@ -23,6 +23,10 @@ MEDIUM = 30
 LONG = 99
 #: slots kept at least, more than the longest window
 KEPT = 128
+#: queries in a window from which its rate counts
+MIN_QUERIES = 5
+#: part by which a rate moves on before the same application is reported again
+STEP = 0.2
 
 
 def slot_at(now: float) -> int:
@@ -56,15 +60,13 @@ class Slots:
 class BurstDetector:
     """Arrivals of the plan's applications, and the rule by which a new plan is due.
 
-    Above the band: the rate of the last second, from at least ``min_queries`` queries, is higher than ``high``; or,
+    Above the band: the rate of the last second, from at least :data:`MIN_QUERIES` queries, is higher than ``high``; or,
     sooner, that of the last 0.3 s is higher than ``surge``; or, later, that of the last 3 s is higher than ``rise``.
     Below: the rate of the last 10 s is lower than ``low``. Each application is reported at most once a second, and
-    again for the same plan only when its rate moved on by another ``step`` in the same direction.
+    again for the same plan only when its rate moved on by another :data:`STEP` in the same direction.
     """
 
-    def __init__(self, min_queries: int = 5, step: float = 0.2):
-        self._min_queries = min_queries
-        self._step = step
+    def __init__(self) -> None:
         self._bands: Mapping[str, Band] = {}
         self._plan_version = 0
         self._since = 0
@@ -72,7 +74,6 @@ class BurstDetector:
         self._reported: dict[str, tuple[int, float, int]] = {}
 
     def set_plan(self, bands: Mapping[str, Band], plan_version: int, now: float) -> None:
-        """Use the bands of a newer plan; reports for an older one no longer count."""
         if plan_version != self._plan_version:
             self._reported = {name: (at, 0.0, 0) for name, (at, _, _) in self._reported.items()}
         self._bands, self._plan_version = bands, plan_version
@@ -92,7 +93,6 @@ class BurstDetector:
 
     @staticmethod
     def slot_ends_in(now: float) -> float:
-        """Seconds until the slot at ``now`` has ended."""
         return (slot_at(now) + 1) * SLOT_S - now
 
     def check(self, now: float) -> list[Burst]:
@@ -106,7 +106,9 @@ class BurstDetector:
             last_at, last_rate, last_direction = self._reported.get(application, (-math.inf, 0.0, 0))
             if end - last_at < SECOND:
                 continue
-            if direction == last_direction and not self._moved_on(rate, last_rate, direction):
+            # For the same plan again only once the rate has moved on.
+            next_rate = last_rate * (1 + direction * STEP)
+            if direction == last_direction and direction * (rate - next_rate) <= 0:
                 continue
             self._reported[application] = (end, rate, direction)
             bursts.append(Burst(application=application, rate=rate, plan_version=self._plan_version))
@@ -120,13 +122,10 @@ class BurstDetector:
                 continue
             rows, queries = arrivals.before(end, slots)
             rate = rows / (slots * SLOT_S)
-            if rate > limit and queries >= self._min_queries:
+            if rate > limit and queries >= MIN_QUERIES:
                 return rate, 1
         if end - self._since >= LONG:
             rate = arrivals.before(end, LONG)[0] / (LONG * SLOT_S)
             if rate < band.low:
                 return rate, -1
         return None
-
-    def _moved_on(self, rate: float, last: float, direction: int) -> bool:
-        return rate > last * (1 + self._step) if direction > 0 else rate < last * (1 - self._step)

@@ -57,7 +57,6 @@ class Catalog:
         permit(self.config.key_limits.get(client), application)
 
     def reached(self, client: str) -> list[str]:
-        """Names of the applications that the key with this hash reaches."""
         limits = self.config.key_limits.get(client)
         names = sorted(self.applications)
         return (

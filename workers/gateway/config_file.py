@@ -27,7 +27,6 @@ class ConfigFile:
         self._closing = asyncio.Event()
 
     def load(self) -> GatewayConfig | None:
-        """The configuration in the file; None: there is none that can be read."""
         try:
             data = disk.read(self._path)
             if data is None:
@@ -45,7 +44,6 @@ class ConfigFile:
             self._writer = asyncio.create_task(self._write(), name="config-file")
 
     async def close(self) -> None:
-        """Wait until the latest configuration is written, or cannot be."""
         self._closing.set()
         if self._writer is not None:
             await self._writer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,10 +64,10 @@ class Constraints:
     def __init__(self, catalog: Catalog, executors: Executors):
         self._catalog = catalog
         self._executors = executors
-        #: warm variants by application and rows, permitted ones by constraints, and the reports that both depend on
-        self._warm: dict[tuple[str, int], list[CapableVariant]] = {}
-        self._permitted: dict[tuple, frozenset[int] | None] = {}
         self._reported: dict[str, tuple] = {}
+        # Until a plan or a report differs.
+        self._able = functools.lru_cache(MOST_KEPT)(self._find_able)
+        self._permitted = functools.lru_cache(MOST_KEPT)(self._find_permitted)
 
     def adopt(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -84,19 +85,15 @@ class Constraints:
 
     def restrict(self, flight: InFlightQuery) -> None:
         """Restrict a query to variants that meet its constraints. Raises Unavailable."""
-        spec, terms, variant, latency_s = flight.spec, flight.query.terms, flight.variant, flight.query.latency_s
-        key = spec.name, terms.rows, variant, terms.min_accuracy, latency_s
-        if key not in self._permitted:
-            if len(self._permitted) >= MOST_KEPT:
-                self._permitted.clear()
-            self._permitted[key] = self._find(spec.name, terms.rows, variant, terms.min_accuracy, latency_s)
+        query, terms = flight.query, flight.query.terms
+        permitted = self._permitted(flight.spec.name, terms.rows, flight.variant, terms.min_accuracy, query.latency_s)
         # Also where all variants meet them by now: a core that was left may have known others.
-        flight.query_class = flight.query_class._replace(permitted=self._permitted[key])
+        flight.query_class = flight.query_class._replace(permitted=permitted)
 
-    def _find(
+    def _find_permitted(
         self, name: str, rows: int, variant: str | None, min_accuracy: float | None, latency_s: float | None
     ) -> frozenset[int] | None:
-        able = self.able(name, rows)
+        able = self._able(name, rows)
         named = [option for option in able if variant in (None, option.variant)]
         if not named and variant is not None:
             raise Unavailable(f"version {variant!r}: no device has this variant of {name} warm now")
@@ -114,24 +111,18 @@ class Constraints:
     def never(self, spec: ApplicationSpec, query: V2Query) -> str | None:
         """Explain why even idle devices are too slow for the query; None: they are not."""
         terms = query.terms
-        if query.latency_s is not None and (able := self.able(spec.name, terms.rows)):
+        if query.latency_s is not None and (able := self._able(spec.name, terms.rows)):
             return unmet(able, terms.min_accuracy, query.latency_s)
         return None
 
     def _forget(self) -> None:
-        self._warm.clear()
-        self._permitted.clear()
+        self._able.cache_clear()
+        self._permitted.cache_clear()
 
-    def able(self, application: str, rows: int) -> list[CapableVariant]:
-        able = self._warm.get((application, rows))
-        if able is None:
-            residents = self._catalog.residents(application)
-            seconds = {(device, resident.variant.id): alone_s(resident.profile, rows) for device, resident in residents}
-            able = [
-                CapableVariant(device, known.id, known.name, known.accuracy, seconds.get((device, known.id)))
-                for device, known in self._executors.warm(application)
-            ]
-            if len(self._warm) >= MOST_KEPT:
-                self._warm.clear()
-            self._warm[application, rows] = able
-        return able
+    def _find_able(self, application: str, rows: int) -> list[CapableVariant]:
+        residents = self._catalog.residents(application)
+        seconds = {(device, resident.variant.id): alone_s(resident.profile, rows) for device, resident in residents}
+        return [
+            CapableVariant(device, known.id, known.name, known.accuracy, seconds.get((device, known.id)))
+            for device, known in self._executors.warm(application)
+        ]

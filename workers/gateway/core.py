@@ -26,7 +26,7 @@ from workers.dispatch.binding import Dispatch, QueryClass
 from workers.dispatch.options import OptionSet
 from workers.protocol.control import OVERLOAD_BUDGET_SHARE
 from workers.protocol.endings import Ending
-from workers.protocol.frames import ExecutorState, LearnedOfDevice, Refusal, Results
+from workers.protocol.frames import ExecutorState, LearnedOfDevice, Refusal, Results, Withdraw
 from workers.protocol.framing import FrameError
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.results import answers as split_results
@@ -76,7 +76,7 @@ class Core:
         #: queries that the devices which this core has by now cannot answer, while it takes over from another core
         self._postponed: dict[int, InFlightQuery] = {}
         self._constraints = Constraints(self.catalog, executors)
-        self._suspects = Suspects(self._driver, executors)
+        self._suspects = Suspects(self._driver)
         #: since when devices owe a message that get no batches until they send one
         self._quiet: dict[str, float] = {}
         #: by device whose link was lost, until its ending is known: the reason, its queries, and withdrawn queries that
@@ -140,14 +140,13 @@ class Core:
         if device is None:
             self._driver.withdraw(flight, now)
         elif self._sent.withdraw(device, flight.id, now) is not None:
-            self._executors.withdraw(device, flight.id)
+            self._executors.send(device, Withdraw(flight.id))
             self._driver.withdraw_dispatched(flight, now)
             if flight.tried_alone and device not in self._quiet:
                 self._driver.refresh(device, now)
 
     @property
     def flights(self) -> list[InFlightQuery]:
-        """All unanswered queries, held ones first."""
         lost = [flight for _, flights, _ in self._lost.values() for flight in flights]
         return [*self.waiting, *self._suspects.waiting, *self._sent.flights(), *lost]
 
@@ -189,7 +188,11 @@ class Core:
         self._driver.configure(catalog.applications, now)
 
     def use(self, stack: str, now: float) -> None:
-        self._driver.use(stack, now)
+        if stack != self._driver.stack:
+            self._driver.use(stack, now)
+            for _, flights, _ in self._lost.values():
+                for flight in flights:
+                    flight.reservation = None
 
     def set_options(self, options: Mapping[str, Mapping[QueryClass, OptionSet]], now: float) -> None:
         self._driver.set_options(options, now)
@@ -204,14 +207,12 @@ class Core:
         return self._driver.in_use(device)
 
     def learned(self, device: str) -> LearnedOfDevice | None:
-        """What the next core may know of the device's latencies; None: nothing."""
         learned = self._driver.learned(device)
         return None if learned is None else LearnedOfDevice(*learned)
 
     # --- decisions carried out ----------------------------------------------------------------------------------------
 
     def dispatch(self, batch: Dispatch, now: float) -> bool:
-        """Send a batch to its device; False if that is impossible now."""
         if not self._sent.dispatch(batch, now):
             return False
         if batch.queries[0] is self._suspects.on_trial:
@@ -327,9 +328,7 @@ class Core:
     def echoed(self, device: str, around_s: float) -> None:
         """Learn how far away a device is, also while no query goes there."""
         estimator = self._sent.rtts[device]
-        before = estimator.seconds
-        estimator.begin(around_s)
-        if estimator.seconds != before:
+        if estimator.begin(around_s):
             self._driver.set_rtt(device, estimator.seconds)
         transfers = self._sent.transfers
         if device not in transfers:
@@ -345,16 +344,13 @@ class Core:
     def _learn_way(
         self, device: str, flights: Sequence[InFlightQuery], nbytes: int, around_s: float, now: float
     ) -> None:
-        """Learn from a batch how long the way to its device and back takes."""
         estimator, transfer = self._sent.rtts[device], self._sent.transfers.get(device)
         if transfer is not None:
             nbytes += sum([flight.query.terms.nbytes for flight in flights])
             if nbytes >= LARGE_BYTES:
                 self.transfers_changed |= transfer.add(nbytes, around_s - estimator.seconds, now)
                 return
-        before = estimator.seconds
-        estimator.add(around_s)
-        if estimator.seconds != before:
+        if estimator.add(around_s):
             self._driver.set_rtt(device, estimator.seconds)
 
     def refused_by_device(self, device: str, refusal: Refusal) -> None:
@@ -381,7 +377,6 @@ class Core:
         self._try_next_suspect(device, now)
 
     def lost(self, device: str, reason: str) -> None:
-        """Handle the end of a device's connection; :meth:`ended` settles its queries."""
         now = time.monotonic()
         self._constraints.lost(device)
         withdrawn = self._sent.all_withdrawn(device, now)
@@ -399,8 +394,6 @@ class Core:
         reason, flights, withdrawn = self._lost.pop(device)
         withdrawn += [flight for flight in flights if flight.answer is None]
         flights = [flight for flight in flights if flight.answer is not None]
-        for flight in flights:
-            self._driver.detach(flight)
         if ending is not None:
             reason = ending.reason
         if ending is not None and ending.crashed:
@@ -467,7 +460,6 @@ class Core:
 
 
 def _no_answer(flight: InFlightQuery, who: str, now: float) -> TimedOut:
-    """The error of a query that a device, or nobody, has answered."""
     return TimedOut(f"{who}: no answer within {(now - flight.arrived) * 1e3:g} ms", retry_after_s=1.0)
 
 

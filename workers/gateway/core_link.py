@@ -18,7 +18,7 @@ from workers.protocol.fronts import (
     Failed,
     FromCore,
     FrontStats,
-    Leaving,
+    FrontTotals,
     Status,
     SubmitQueries,
     WithdrawQueries,
@@ -50,8 +50,6 @@ REPORTS = 60
 class CoreLink:
     """Sends a front's queries to the core and receives their answers.
 
-    A :class:`.front.CoreInterface`.
-
     While the core is away, queries wait for it as long as they have time. Those that were sent are sent once more.
 
     Args:
@@ -81,8 +79,9 @@ class CoreLink:
         self._unanswered: dict[int, InFlightQuery] = {}
         self._queued: list[InFlightQuery] = []
         self._unreported: deque[FrontStats] = deque(maxlen=REPORTS)
+        #: of the box's other fronts, as received last
+        self.elsewhere = FrontTotals()
         self._connection: FrameConnection | None = None
-        self._leaving = False
         self._closed = asyncio.Event()
         #: the core has taken this front, and why the connection ended
         self._joined, self._reason = False, ""
@@ -104,7 +103,11 @@ class CoreLink:
     def leads(self) -> bool:
         return self._connection is not None and self._status.leads
 
-    def hand_over(self) -> list[InFlightQuery]:
+    @property
+    def core(self) -> CoreLink:
+        return self
+
+    def hand_over(self, _front: Front) -> list[InFlightQuery]:
         """Remove and return what another core may answer: all, if this one is lost."""
         if self._connection is not None:
             return []
@@ -114,6 +117,10 @@ class CoreLink:
     def report(self, stats: FrontStats) -> None:
         self._unreported.append(stats)
         self._send_reports()
+
+    def share(self, own: FrontTotals) -> None:
+        if self._connection is not None:
+            self._connection.send(own)
 
     def _send_reports(self) -> None:
         while self._unreported and self._connection is not None and self._connection.send(self._unreported[0]):
@@ -136,7 +143,7 @@ class CoreLink:
     def flights(self) -> list[InFlightQuery]:
         return list(self._unanswered.values())
 
-    def sweep(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Give up expired queries; while the core is away, those past their deadline."""
         away = self._connection is None
         if not away and not self._endpoint.local:
@@ -153,12 +160,6 @@ class CoreLink:
         elif now - self._pinged_at >= PING_EVERY_S:
             self._pinged_at = now
             self._connection.send(Ping())
-
-    def leave(self) -> None:
-        """Have the core decide for this front until it has stopped."""
-        self._leaving = True
-        if self._connection is not None:
-            self._connection.send(Leaving())
 
     async def close(self) -> None:
         """Disconnect for good; :meth:`hand_over` has what another core may answer."""
@@ -223,8 +224,6 @@ class CoreLink:
 
     def _on_connected(self, connection: FrameConnection) -> None:
         connection.send(self._hello)
-        if self._leaving:
-            connection.send(Leaving())
         self._received_at = time.monotonic()
         self._connection = connection
         self._queued = self.flights
@@ -259,6 +258,8 @@ class CoreLink:
             led, self._status = self.leads, message.status
             if self.leads != led:
                 self.on_changed()
+        elif isinstance(message, FrontTotals):
+            self.elsewhere = message
         elif isinstance(message, Configure) and self._configure is not None:
             self._configure(message.config)
 

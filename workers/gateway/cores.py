@@ -1,4 +1,4 @@
-"""The choice of a front's core: its own gateway's, or another gateway's.
+"""The choice of a front's core: its own box's, or another box's.
 
 Another one is chosen while the own core stands by: the core of the best rank among those that lead and can be reached.
 A cluster has one that leads, except for moments in which it is divided
@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterable
 
 from workers import log
 from workers.protocol.control import GatewayConfig
+from workers.protocol.frames import Hello
 from workers.transport.endpoints import Endpoint
 from workers.transport.identity import PeerIdentity
 
-from .core import Core
 from .core_link import CoreLink
-from .errors import Unavailable
 from .front import Front
 from .in_flight import InFlightQuery
 from .rollout import Rollout
@@ -30,38 +29,11 @@ logger = log.get("gateway.cores")
 WAIT_S = 3.0
 
 
-class WaitingForCore:
-    """Queries that came while no core leads, as a :class:`.front.CoreInterface`."""
-
-    def __init__(self) -> None:
-        self._flights: dict[int, InFlightQuery] = {}
-
-    def submit(self, flight: InFlightQuery) -> None:
-        self._flights[flight.id] = flight
-
-    def withdraw(self, flight: InFlightQuery, now: float) -> None:
-        self._flights.pop(flight.id, None)
-
-    @property
-    def flights(self) -> list[InFlightQuery]:
-        return list(self._flights.values())
-
-    def take(self) -> list[InFlightQuery]:
-        taken, self._flights = self._flights, {}
-        return list(taken.values())
-
-    def take_late(self, now: float) -> list[InFlightQuery]:
-        late = [one for one in self._flights.values() if now >= (one.expires if one.spec.late == "serve" else one.due)]
-        for flight in late:
-            del self._flights[flight.id]
-        return late
-
-
 class Cores:
     """The core that a front uses, among its own and those of other gateways.
 
     Args:
-        own: this gateway's, whatever its rank.
+        own: this box's, whatever its rank.
         link: makes a link to another gateway's core.
     """
 
@@ -70,15 +42,20 @@ class Cores:
         self._others: dict[Endpoint, CoreLink] = {}
         #: by rank, the best first
         self._ranked: list[Rollout | CoreLink] = [own]
-        self._waiting = WaitingForCore()
+        #: never connected: holds the queries that come while no core leads
+        self._nowhere = CoreLink(Endpoint("none:"), Hello("front", name), front)
         #: when a core led last, as far as this front knows
         self._led_at = time.monotonic()
         self.chosen: Rollout | CoreLink = own
         """the core that gets the queries from now on"""
-        front.core = self._deciding(own)
+        own.on_changed = self.choose
+        front.core = own.core
+
+    def start(self) -> None:
+        if isinstance(self._own, CoreLink):
+            self._own.start()
 
     async def configure(self, config: GatewayConfig) -> None:
-        """Link to the cores of the gateways that are now peers, and to no other one."""
         ranks: dict[Rollout | CoreLink, float] = {self._own: math.inf}
         wanted: dict[Endpoint, CoreLink] = {}
         gone = dict(self._others)
@@ -90,6 +67,7 @@ class Cores:
                 link = gone.pop(endpoint, None)
                 if link is None:
                     link = self._link(endpoint)
+                    link.on_changed = self.choose
                     link.start()
                 wanted[endpoint] = link
                 ranks[link] = peer.rank
@@ -100,7 +78,7 @@ class Cores:
         self.choose()
         for link in gone.values():
             await link.close()
-            self._move(link.hand_over())
+            self._move(link.hand_over(self._front))
 
     def choose(self) -> None:
         now = time.monotonic()
@@ -109,22 +87,17 @@ class Cores:
             self._led_at = now
             self._use(best or self.chosen)
         elif now < self._led_at + WAIT_S:
-            self._front.core = self._waiting
+            self._front.core = self._nowhere
         else:
             self._use(self.chosen)
         for core in self._ranked:
-            if core is not self.chosen and isinstance(core, CoreLink):
+            if core is not self.chosen:
                 # Lost after the front had turned to another one, with queries that were still to be answered.
-                self._move(core.hand_over())
+                self._move(core.hand_over(self._front))
 
-    def sweep(self, now: float) -> None:
-        """Give up expired queries, and look which core leads."""
-        for core in self._ranked:
-            if isinstance(core, CoreLink):
-                # Its own core does so itself.
-                core.sweep(now)
-        for flight in self._waiting.take_late(now):
-            self._front.finish(flight, Unavailable("no gateway's core leads now; try again"))
+    def tick(self, now: float) -> None:
+        for core in (*self._ranked, self._nowhere):
+            core.tick(now)
         self.choose()
 
     @property
@@ -138,36 +111,24 @@ class Cores:
 
     @property
     def flights(self) -> list[InFlightQuery]:
-        decided = [flight for core in self._ranked for flight in self._deciding(core).flights]
-        return [flight for flight in decided if flight.front is self._front] + self._waiting.flights
+        flights = [flight for core in (*self._ranked, self._nowhere) for flight in core.core.flights]
+        return [flight for flight in flights if flight.front is self._front]
 
     async def close(self) -> None:
-        for link in self._others.values():
-            await link.close()
-
-    @staticmethod
-    def _deciding(core: Rollout | CoreLink) -> Core | CoreLink:
-        return core.core if isinstance(core, Rollout) else core
+        for core in self._ranked:
+            await core.close()
 
     def _use(self, core: Rollout | CoreLink) -> None:
-        deciding = self._deciding(core)
-        if core is self.chosen and deciding is self._front.core:
+        if core is self.chosen and core.core is self._front.core:
             return
         before, self.chosen = self.chosen, core
-        self._front.core = deciding
-        moved = self._waiting.take()
+        self._front.core = core.core
+        moved = self._nowhere.hand_over(self._front)
         if before is not core:
-            moved = (before.hand_over() if isinstance(before, CoreLink) else self._take_back(before)) + moved
+            moved = before.hand_over(self._front) + moved
             name = "own" if core is self._own else core.name
             logger.info("core_chosen", core=name, queries=len(moved))
         self._move(moved)
-
-    def _take_back(self, own: Rollout) -> list[InFlightQuery]:
-        now, held = time.monotonic(), [flight for flight in own.core.waiting if flight.front is self._front]
-        for flight in held:
-            own.core.withdraw(flight, now)
-            flight.reservation = None
-        return held
 
     def _move(self, flights: Iterable[InFlightQuery]) -> None:
         core = self._front.core

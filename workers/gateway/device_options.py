@@ -15,7 +15,7 @@ from workers.dispatch.options import OptionSet, ServingOption
 from workers.dispatch.policy_tables import LoadPolicy, PolicySet
 from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
-from workers.protocol.specs import ApplicationSpec, LoadPolicySpec, PlanSpec, ProfilePoint, Resident
+from workers.protocol.specs import ApplicationSpec, PlanSpec, ProfilePoint, Resident
 
 from .network import row_bytes
 
@@ -52,7 +52,7 @@ class DeviceOptions:
         self._planned = {(device.device, r.variant.id) for device in plan.devices for r in device.residents}
         self._policies = {}
         for some in plan.policies:
-            policies = PolicySet(some.variants, tuple(map(_policy, some.policies)))
+            policies = PolicySet(some.variants, tuple(LoadPolicy(each.load, each.steps) for each in some.policies))
             self._policies |= {(device, some.application): policies for device in some.devices}
         self._made.clear()
 
@@ -156,7 +156,3 @@ def option(
         row_transfer_s=transfer_s,
         alone=resident.variant.alone,
     )
-
-
-def _policy(spec: LoadPolicySpec) -> LoadPolicy:
-    return LoadPolicy(spec.load, spec.steps)

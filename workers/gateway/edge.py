@@ -126,7 +126,6 @@ class Edge(ABC):
     def _parsed(
         self, reply: Any, read_at: float, left_s: float | None, parse: Parse, outcome: Parsed | GatewayError
     ) -> None:
-        """Go on with a query that was parsed apart."""
         try:
             if isinstance(outcome, GatewayError):
                 raise outcome
@@ -176,7 +175,6 @@ class Edge(ABC):
         return self.respond(reply, response)
 
     def withdraw(self, waiting: Waiting | None) -> None:
-        """The client of a query has left."""
         if isinstance(waiting, Parse):
             waiting.cancel()
             waiting = waiting.flight

@@ -89,14 +89,8 @@ class Overloaded(GatewayError):
 
     status, code, outcome = 503, Code.RESOURCE_EXHAUSTED, "dropped"
 
-    def __init__(self, message: str, retry_after_s: float = 1.0):
-        super().__init__(message, retry_after_s)
-
-
-class Throttled(GatewayError):
-    """The API key's queries crashed devices repeatedly. Retryable."""
-
-    status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, "dropped"
+    def __init__(self, message: str):
+        super().__init__(message, 1.0)
 
 
 class OverShare(GatewayError):
@@ -139,7 +133,6 @@ class Unrenderable(GatewayError):
 
 
 def of_name(name: str, message: str, retry_after_s: float | None) -> GatewayError:
-    """The error of the class of that name, as another process raised it."""
     known = {kind.__name__: kind for kind in GatewayError.__subclasses__()}
     error = Exception.__new__(known.get(name, ModelFailed))
     GatewayError.__init__(error, message, retry_after_s)

@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,7 +29,6 @@ from workers.protocol.frames import (
     Results,
     RunBatch,
     WarmVariant,
-    Withdraw,
 )
 from workers.protocol.specs import Reach
 from workers.transport.endpoints import Endpoint, TlsClient, connect
@@ -59,27 +58,11 @@ MAX_PENDING_BYTES = 64 * 1024 * 1024
 TAKEOVER_S = 2.5
 
 
-class Listener(Protocol):
-    """Receives what executors say of themselves, in the event loop; must not raise.
-
-    Attributes:
-        core: receives the rest (:class:`.core.Core`).
-    """
-
-    core: Any
-
-    def executor_state(self, device: str, state: ExecutorState) -> None:
-        """Handle the state of a device that this core gets, and each change of it."""
-
-    def executor_lost(self, device: str, reason: str) -> None:
-        """Handle a lost connection or lease; :meth:`executor_ended` follows."""
-
-    def executor_ended(self, device: str, ending: Ending | None) -> None:
-        """Handle the end of the process; None: unknown, or only the connection ended."""
-
-
 class Executors:
     """The executors of all devices.
+
+    Args:
+        listener: the :class:`.rollout.Rollout`, which gets what executors report, in the event loop.
 
     Attributes:
         name: the gateway's, for executors.
@@ -88,7 +71,7 @@ class Executors:
         retiring: this core stops: it gives each device back once nothing is in flight there.
     """
 
-    def __init__(self, gateway: str, listener: Listener, client: TlsClient | None = None):
+    def __init__(self, gateway: str, listener: Any, client: TlsClient | None = None):
         self.first, self.retiring = True, False
         self._led_since = -math.inf
         self.name, self.client = gateway, client
@@ -99,7 +82,6 @@ class Executors:
 
     @property
     def leads(self) -> bool:
-        """Whether this core has a device, and keeps it."""
         return not self.retiring and self.held
 
     @property
@@ -132,7 +114,6 @@ class Executors:
         return not self.first and not any(lease.given_up for lease in leases)
 
     def look_after_leases(self, now: float, in_flight: Mapping[str, int]) -> None:
-        """Ask for devices and to keep them, and release those that others get."""
         for device, executor in list(self._by_device.items()):
             lease = executor.lease
             if lease is not None and (self.retiring or lease.reclaimed) and not in_flight.get(device):
@@ -140,7 +121,6 @@ class Executors:
             executor.look_after_lease(now)
 
     def keep(self, endpoints: Mapping[str, Endpoint]) -> None:
-        """Hold a connection to each of these devices and to no other."""
         if self._closed:
             return
         gone = [device for device, executor in self._by_device.items() if endpoints.get(device) != executor.endpoint]
@@ -150,24 +130,15 @@ class Executors:
                 self._by_device[device] = ExecutorConnection(device, endpoint, self, self._listener)
         # Last: the listener may adopt a plan that waited for a device which is gone now, and call this again.
         for executor in retired:
-            self._retire(executor)
-
-    def _retire(self, executor: ExecutorConnection) -> None:
-        known = executor.state is not None
-        executor.state = None
-        task = asyncio.create_task(executor.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-        if known:
-            self._listener.executor_lost(executor.device, "the plan no longer names this device")
-            # Not a crash, whatever is in flight there.
-            self._listener.executor_ended(executor.device, Ending(0, False, "the plan no longer names this device"))
+            task = asyncio.create_task(executor.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+            executor.leave("the plan no longer names this device")
 
     def get(self, device: str) -> ExecutorConnection | None:
         return self._by_device.get(device)
 
     def states(self) -> dict[str, ExecutorState | None]:
-        """By device; None: not reachable."""
         return {device: executor.state for device, executor in self._by_device.items()}
 
     def reach(self, now: float) -> Reach:
@@ -177,11 +148,11 @@ class Executors:
             unreached={device: max(0.0, now - lost) for device, lost in since.items() if lost is not None},
         )
 
-    def warm(self, application: str, draining: bool = False) -> list[tuple[str, WarmVariant]]:
+    def warm(self, application: str) -> list[tuple[str, WarmVariant]]:
         return [
             (device, variant)
             for device, executor in self._by_device.items()
-            if executor.state is not None and executor.state.draining is draining
+            if executor.state is not None and not executor.state.draining
             for variant in executor.state.warm
             if variant.application == application
         ]
@@ -198,9 +169,6 @@ class Executors:
         for executor in self._by_device.values():
             executor.send(message)
 
-    def withdraw(self, device: str, query: int) -> None:
-        self.send(device, Withdraw(query))
-
     async def close(self) -> None:
         self._closed = True
         executors, self._by_device = list(self._by_device.values()), {}
@@ -208,7 +176,7 @@ class Executors:
 
 
 class ExecutorConnection:
-    def __init__(self, device: str, endpoint: Endpoint, caller: Executors, listener: Listener):
+    def __init__(self, device: str, endpoint: Endpoint, caller: Executors, listener: Any):
         self.device = device
         self.endpoint = endpoint
         self.state: ExecutorState | None = None
@@ -261,7 +229,7 @@ class ExecutorConnection:
         if self.lease is not None and self.lease.held:
             self._connection.send(ReleaseLease(stops, self._listener.core.learned(self.device)))
             self.lease.release(time.monotonic(), stops)
-            self._unlease("it was released")
+            self.leave("it was released")
 
     def drop(self, reason: str) -> None:
         if self._connection is not None and self._connection.transport is not None:
@@ -270,7 +238,6 @@ class ExecutorConnection:
             self._connection.transport.abort()
 
     async def close(self, stops: bool = False) -> None:
-        """Disconnect for good; another core may have the device at once."""
         if self.lease is not None and self.lease.held:
             self._connection.send(ReleaseLease(stops))
         self._task.cancel()
@@ -342,7 +309,9 @@ class ExecutorConnection:
 
     def _on_connected(self, connection: FrameConnection) -> None:
         self._connection = connection
-        self._pid = _peer_pid(connection) if self.endpoint.local else 0
+        if self.endpoint.local:
+            peer = connection.transport.get_extra_info("socket").getsockopt(*_PEER, 12)
+            self._pid = struct.unpack("3i", peer)[0]
         connection.send(Hello("gateway", self._caller.name, leases=True))
 
     def _on_closed(self, connection: FrameConnection, error: Exception | None) -> None:
@@ -375,7 +344,7 @@ class ExecutorConnection:
         lease, was_reclaimed = self.lease, self.lease.reclaimed
         echo_s = lease.reported(message, now)
         if not lease.held:
-            self._unlease(f"core {message.holder!r} has it" if message.holder else "its lease has run out")
+            self.leave(f"core {message.holder!r} has it" if message.holder else "its lease has run out")
         if echo_s is not None and not self.endpoint.local:
             self._listener.core.echoed(self.device, echo_s)
         if lease.held:
@@ -391,7 +360,8 @@ class ExecutorConnection:
             self.state = self._reported
             self._listener.executor_state(self.device, self._reported)
 
-    def _unlease(self, reason: str) -> None:
+    def leave(self, reason: str) -> None:
+        """The device is no longer this core's: no crash, whatever is in flight there."""
         if self.state is not None:
             self.state = None
             self._listener.executor_lost(self.device, reason)
@@ -405,11 +375,6 @@ def _memory(size: int) -> np.ndarray:
 
 def _full(connection: FrameConnection) -> bool:
     return connection.pending_bytes() > MAX_PENDING_BYTES
-
-
-def _peer_pid(connection: FrameConnection) -> int:
-    pid, _, _ = struct.unpack("3i", connection.transport.get_extra_info("socket").getsockopt(*_PEER, 12))
-    return pid
 
 
 def _ends(pid: int) -> bool:

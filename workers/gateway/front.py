@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from workers import log
 from workers.protocol.results import Answer as PackedAnswer
@@ -25,30 +25,21 @@ from .key_limits import KeyTable
 logger = log.get("gateway.front")
 
 
-class CoreInterface(Protocol):
-    """The core as a front sees it."""
-
-    def submit(self, flight: InFlightQuery) -> None:
-        """Decide about a query, and call its front's ``deliver`` or ``finish`` once."""
-
-    def withdraw(self, flight: InFlightQuery, now: float) -> None:
-        """Withdraw a query whose client left."""
-
-
 class Front:
     """Queries in flight at this process's edges.
 
     Attributes:
         catalog: what clients may ask for; replaced whole.
         keys: API keys with limits.
-        core: decides about the queries that come from now on.
+        core: decides about the queries that come from now on (:class:`.core.Core` or :class:`.core_link.CoreLink`). It
+            calls :meth:`deliver` or :meth:`finish` once for each that is submitted and not withdrawn.
     """
 
     def __init__(self, accounts: Accounts) -> None:
         self.catalog = Catalog()
         self.accounts = accounts
         self.keys = KeyTable()
-        self.core: CoreInterface
+        self.core: Any
         self._ids = itertools.count(1)
 
     def resolve(self, model: str, version: str | None, client: str) -> tuple[ApplicationSpec, str | None]:
@@ -154,7 +145,6 @@ class Front:
             self.accounts.answered(name, run, latencies, late, waited, rows, slowest)
 
     def finish(self, flight: InFlightQuery, error: GatewayError) -> None:
-        """End a query in an error, unless it has ended."""
         if flight.answer is None:
             return
         answer = self._forget(flight)

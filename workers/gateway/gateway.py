@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable
 
 from workers import log
+from workers.addresses import Address
+from workers.metrics_access import MetricsAccess
 from workers.net.grpc import GrpcServer
 from workers.net.http1 import HttpServer
 from workers.net.limits import GrpcLimits, Http1Limits, Http2Limits
 from workers.net.waiting import wait_until
 from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.frames import Hello
-from workers.protocol.gateways import CoreStatus
+from workers.protocol.fronts import FrontStats, FrontTotals
+from workers.settings import Settings
 from workers.transport.endpoints import Endpoint
 from workers.transport.identity import stored_key
 
@@ -24,8 +27,9 @@ from .admin_socket import AdminSocket
 from .body_sizes import BodySizes
 from .bursts import BurstDetector
 from .catalog import Catalog
+from .config_file import ConfigFile
+from .core_here import PREPARE_S, CoreHere
 from .core_link import CoreLink
-from .core_sides import PREPARE_S, CoreBeside, CoreHere
 from .cores import Cores
 from .errors import Unavailable
 from .front import Front
@@ -34,10 +38,10 @@ from .metrics import GatewayMetrics
 from .open_pages import OpenPages
 from .options import CannotListen, GatewayOptions
 from .parsing import Parsing
+from .remote_front import Fronts
 from .rest import Rest
-from .rollout import RETIRE_S
+from .rollout import RETIRE_S, Rollout
 from .rpc import Rpc
-from .shared_stats import SharedStats
 
 logger = log.get("gateway")
 
@@ -58,12 +62,12 @@ MIN_BUFFERED_BYTES = 256 * 1024 * 1024
 
 
 async def _listen(
-    setting: str, server: HttpServer | GrpcServer, host: str, port: int, shared: bool, tls: ssl.SSLContext | None
+    setting: str, server: HttpServer | GrpcServer, address: Address, shared: bool, tls: ssl.SSLContext | None
 ) -> None:
     try:
-        await server.start(host, port, shared, tls)
+        await server.start(address.host, address.port, shared, tls)
     except OSError as error:
-        raise CannotListen(setting, f"{host}:{port}", str(error)) from None
+        raise CannotListen(setting, str(address), str(error)) from None
 
 
 class Gateway:
@@ -81,31 +85,38 @@ class Gateway:
         control_state: Callable[[], str] = lambda: "none",
     ):
         self._options = options
-        local_gateways = options.local_gateways
-        self._metrics = GatewayMetrics(options.name if local_gateways is not None else None)
-        accounts = Accounts(self._metrics, _limits(options, 0))
-        self._shared = SharedStats(local_gateways, accounts.totals)
-        self._front = Front(accounts)
-        first = local_gateways is None or local_gateways.own == 0
-        self._side: CoreHere | CoreBeside
-        if first:
-            self._side = CoreHere(options, self._metrics, send)
+        settings = options.settings
+        self._metrics = metrics = GatewayMetrics(options.name if options.several else None)
+        accounts = Accounts(metrics, _limits(settings, 0))
+        self._front = front = Front(accounts)
+        self._file = ConfigFile(options.file)
+        self._here: CoreHere | None = None
+        if options.number == 1:
+            rollout = Rollout(options.member, settings.queue_rows, metrics, options.tls_client)
+            self._here = CoreHere(options, rollout, self._file, send)
+            self._cores = Cores(front, options.member, rollout, self._link_to)
+            self._totals: Fronts | CoreLink = self._here.fronts
+            rollout.on_changed = self._lead_changed
         else:
-            self._side = CoreBeside(options, self._front, self._adopt)
-        self._cores = Cores(self._front, options.member, self._side.core, self._link_to)
-        self._side.watch(self._cores.choose)
+            endpoint = Endpoint(f"unix:{settings.gateway_core_socket}")
+            first = self._totals = CoreLink(endpoint, Hello("front", options.name), front, self._adopt)
+            self._cores = Cores(front, options.member, first, self._link_to)
         self._linking: set[asyncio.Task] = set()
         self._metadata = Metadata(
-            options.name, self._front, self._status, self._metrics, control_state, self._shared.elsewhere, first
+            options.name,
+            front,
+            lambda: self._cores.chosen.status(),
+            control_state,
+            lambda: self._totals.elsewhere.applications,
         )
-        self._admin = AdminSocket(options.admin_socket, self._page) if options.admin_socket is not None else None
-        self._parsing = Parsing(lambda: self._front.catalog, options.max_body_bytes)
-        sizes = BodySizes(lambda: accounts.limits.query_rows, options.max_body_bytes, options.max_json_bytes)
-        pages = OpenPages(self._metadata, self._metrics, options.access)
-        rest = Rest(self._front, self._metadata, self._metrics, sizes, self._parsing, pages)
-        self._http = HttpServer(rest, _http_limits(options))
-        self._calls = Rpc(self._front, self._metadata, self._metrics, sizes, self._parsing)
-        self._rpc = GrpcServer(self._calls, _grpc_limits(options))
+        self._admin = AdminSocket(settings.gateway_socket(options.number), self._page)
+        self._parsing = Parsing(lambda: front.catalog, settings.max_request_bytes)
+        sizes = BodySizes(lambda: accounts.limits.query_rows, settings.max_request_bytes, settings.max_json_bytes)
+        pages = OpenPages(self._metadata, self._page, MetricsAccess.of(settings))
+        rest = Rest(front, self._metadata, metrics, sizes, self._parsing, pages)
+        self._http = HttpServer(rest, _http_limits(settings))
+        self._calls = Rpc(front, self._metadata, metrics, sizes, self._parsing)
+        self._rpc = GrpcServer(self._calls, _grpc_limits(settings))
         self._ticker: asyncio.Task | None = None
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -119,23 +130,24 @@ class Gateway:
         Raises:
             CannotListen: an address cannot be used.
         """
-        options = self._options
-        stored = await self._side.start()
+        options, settings = self._options, self._options.settings
+        stored = self._file.load()
+        self._cores.start()
+        if self._here is not None:
+            await self._here.start(stored)
         if stored is not None:
             self._adopt(stored)
         self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
-        shared = options.local_gateways is not None
-        if shared:
+        if options.several:
             await wait_until(lambda: self.ready, PREPARE_S)
         if stored is not None and _unknown(options, stored):
             join()
             await self._known()
-        await _listen("NEREUS_GRPC", self._rpc, options.grpc_host, options.grpc_port, shared, options.grpc_tls)
+        await _listen("NEREUS_GRPC", self._rpc, settings.grpc, options.several, options.grpc_tls)
         # After gRPC: who asks whether this is ready, asks by HTTP.
-        await _listen("NEREUS_HTTP", self._http, options.host, options.port, shared, options.http_tls)
-        if self._admin is not None:
-            # Last: a process that answers here listens everywhere.
-            await self._admin.start()
+        await _listen("NEREUS_HTTP", self._http, settings.http, options.several, options.http_tls)
+        # Last: a process that answers here listens everywhere.
+        await self._admin.start()
         logger.info("gateway_started", name=options.name, port=self.port, grpc_port=self._rpc.port)
 
     def _taken(self) -> bool:
@@ -143,10 +155,7 @@ class Gateway:
         return self._cores.elsewhere or (self._cores.chosen.leads and self.ready)
 
     async def _known(self) -> None:
-        """Wait until a core takes this gateway's queries.
-
-        Clients have another gateway until then. The wait takes at most :data:`UNKNOWN_S` seconds.
-        """
+        """Wait until a core takes this gateway's queries: clients have another gateway until then."""
         logger.info("key_not_listed", name=self._options.name, next="listens once a core takes its queries")
         if not await wait_until(self._taken, UNKNOWN_S):
             logger.warning("no_core_found", name=self._options.name, after_s=UNKNOWN_S, next="listens all the same")
@@ -156,7 +165,9 @@ class Gateway:
         linger_s = 0.0
         if self._cores.alternatives:
             grace_s, linger_s = grace_s - RETIRE_S, LINGER_S
-        drains = self._http.drain(grace_s, linger_s), self._rpc.drain(grace_s), self._side.drain(grace_s)
+        drains = [self._http.drain(grace_s, linger_s), self._rpc.drain(grace_s)]
+        if self._here is not None:
+            drains.append(self._here.drain(grace_s))
         await asyncio.gather(*drains)
         left = self._front.accounts.queries
         self._front.give_up(self._cores.flights, Unavailable.STOPPING)
@@ -166,12 +177,11 @@ class Gateway:
         if self._ticker is not None:
             self._ticker.cancel()
         self._second()
-        if self._admin is not None:
-            await self._admin.close()
-        self._shared.write(self._front.keys.asked)
+        await self._admin.close()
         await asyncio.gather(*self._linking, return_exceptions=True)
+        if self._here is not None:
+            await self._here.close()
         await self._cores.close()
-        await self._side.close()
         logger.info("gateway_stopped", cut_off=left)
         return left
 
@@ -186,17 +196,16 @@ class Gateway:
     # --- configuration ------------------------------------------------------------------------------------------------
 
     def configure(self, config: GatewayConfig) -> None:
-        """Replace the configuration; for the box's first gateway."""
-        if self._side.configure(config):
+        if self._here.configure(config):
             self._adopt(config)
 
     async def certified(self, pem: bytes) -> None:
-        await self._side.certified(pem)
+        await self._here.fronts.certified(pem)
 
     def _adopt(self, config: GatewayConfig) -> None:
         before = self._front.catalog
         self._http.forget()
-        self._front.accounts.limits = _limits(self._options, len(config.plan.devices))
+        self._front.accounts.limits = _limits(self._options.settings, len(config.plan.devices))
         self._front.catalog = Catalog(config)
         self._front.keys.configure(config.key_limits)
         self._front.accounts.forget(before.applications.keys() - self._front.catalog.applications.keys())
@@ -205,19 +214,16 @@ class Gateway:
         self._linking.add(linking)
         linking.add_done_callback(self._linking.discard)
 
-    def _link_to(self, endpoint: Endpoint) -> CoreLink:
-        hello = Hello("front", self._options.member)
-        link = CoreLink(endpoint, hello, self._front, client=self._options.tls_client)
-        link.on_changed = self._cores.choose
-        return link
+    def _lead_changed(self) -> None:
+        self._cores.choose()
+        self._here.fronts.report()
 
-    def _status(self) -> CoreStatus:
-        return self._cores.chosen.status()
+    def _link_to(self, endpoint: Endpoint) -> CoreLink:
+        return CoreLink(endpoint, Hello("front", self._options.member), self._front, client=self._options.tls_client)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Look after queries behind each slot of arrivals, and report each second."""
         second = time.monotonic() + 1.0
         while True:
             await asyncio.sleep(BurstDetector.slot_ends_in(time.monotonic()) + AFTER_S)
@@ -231,24 +237,32 @@ class Gateway:
                 logger.exception("tick_failed")
 
     def _slot(self, now: float) -> None:
-        self._side.slot(now)
-        self._shared.write(self._front.keys.asked)
-        self._cores.sweep(now)
+        self._cores.tick(now)
+        if self._here is not None:
+            self._here.slot(now)
 
     def _second(self) -> None:
         self._calls.second()
-        stats = self._front.accounts.take_second(self._front.catalog.applications)
-        self._front.keys.second(self._front.accounts.totals, self._shared.keys_elsewhere(), self._shared.fronts)
-        self._side.second(stats, self._cores.chosen)
+        accounts, keys, chosen = self._front.accounts, self._front.keys, self._cores.chosen
+        stats = accounts.take_second(self._front.catalog.applications)
+        self._totals.share(FrontTotals(accounts.totals, keys.asked))
+        keys.second(accounts.totals, self._totals.elsewhere.keys, self._options.settings.gateways)
+        if isinstance(chosen, CoreLink):
+            # Demand counts where it is decided on.
+            chosen.report(FrontStats(stats))
+            stats = {}
+        if self._here is not None:
+            self._here.second(stats, chosen.status())
 
     def _page(self) -> bytes:
-        self._metadata.refresh_metrics()
+        status = self._cores.chosen.status()
+        self._metrics.refresh(status, self._front.accounts.queries, self.ready, self._here is not None)
         return self._metrics.text()
 
 
 def _unknown(options: GatewayOptions, config: GatewayConfig) -> bool:
     """Return whether others know another key than this gateway has by now."""
-    if options.core_address is None or options.identity is None:
+    if options.settings.core is None:
         return False
     listed = {peer.name: peer.key_hash for peer in config.peers if peer.role == "gateway"}
     own = listed.pop(options.member, "")
@@ -262,24 +276,24 @@ def _connections() -> int:
     return max(1, min(MAX_CONNECTIONS, (soft - FREE_DESCRIPTORS) // 2))
 
 
-def _http_limits(options: GatewayOptions) -> Http1Limits:
+def _http_limits(settings: Settings) -> Http1Limits:
     return Http1Limits(
-        body_bytes=options.max_body_bytes,
-        buffered_bytes=max(MIN_BUFFERED_BYTES, 4 * options.max_body_bytes),
+        body_bytes=settings.max_request_bytes,
+        buffered_bytes=max(MIN_BUFFERED_BYTES, 4 * settings.max_request_bytes),
         connections=_connections(),
-        address_connections=options.address_connections,
+        address_connections=settings.address_connections,
     )
 
 
-def _grpc_limits(options: GatewayOptions) -> GrpcLimits:
+def _grpc_limits(settings: Settings) -> GrpcLimits:
     return GrpcLimits(
-        message_bytes=options.max_body_bytes,
-        buffered_bytes=max(MIN_BUFFERED_BYTES, 4 * options.max_body_bytes),
-        http2=Http2Limits(connections=_connections(), address_connections=options.address_connections),
+        message_bytes=settings.max_request_bytes,
+        buffered_bytes=max(MIN_BUFFERED_BYTES, 4 * settings.max_request_bytes),
+        http2=Http2Limits(connections=_connections(), address_connections=settings.address_connections),
     )
 
 
-def _limits(options: GatewayOptions, devices: int) -> Limits:
+def _limits(settings: Settings, devices: int) -> Limits:
     """Return the limits of a front.
 
     Rows in flight are at most twice what all devices together may queue: beyond that, queries would only wait to be
@@ -287,7 +301,7 @@ def _limits(options: GatewayOptions, devices: int) -> Limits:
     """
     return Limits(
         queries=MAX_QUERIES,
-        rows=2 * options.queue_rows * max(1, devices),
-        bytes=max(MIN_BYTES, 4 * options.max_body_bytes),
-        query_rows=options.queue_rows,
+        rows=2 * settings.queue_rows * max(1, devices),
+        bytes=max(MIN_BYTES, 4 * settings.max_request_bytes),
+        query_rows=settings.queue_rows,
     )

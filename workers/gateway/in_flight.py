@@ -49,7 +49,6 @@ class Run(msgspec.Struct, eq=False):
     rendered: tuple | None = None
 
     def stages_ms(self) -> tuple[float, float, float]:
-        """The times of :data:`STAGES` but the first, which differs by query."""
         return (
             round(max(0.0, self.network_s) * 1e3, 3),
             round(max(0.0, self.occupied_s - self.run_s) * 1e3, 3),
@@ -71,7 +70,6 @@ class Answer(msgspec.Struct, eq=False):
     parts: Sequence[Buffer]
 
     def parameters(self) -> dict[str, str | float | int]:
-        """The response's parameters (accuracy in percent, times in milliseconds)."""
         run = self.run
         return {
             "variant": run.variant,
@@ -91,13 +89,11 @@ class InFlightBatch(msgspec.Struct, eq=False):
     """A batch at its device.
 
     Attributes:
-        binding: whose decision it was.
         left: its queries that have no answer yet.
         ran: rows and seconds of its run, once an answer has reported them.
     """
 
     batch: Dispatch
-    binding: Any
     left: int
     ran: tuple[int, float] | None = None
 
@@ -116,7 +112,7 @@ class InFlightQuery:
         key: equal for queries of the application that may run in one batch.
         front: receives its answer.
         core: decides about it.
-        tried: devices that it was sent to; ``tries``: how often it was sent.
+        tries: how often it was sent to a device.
         losses: how often the link to its device was lost.
         suspected: it, or another one with its inputs, was in flight at a crash (see :mod:`.suspects`).
         tried_alone: whether its trial has begun.
@@ -134,7 +130,6 @@ class InFlightQuery:
     losses: int = 0
     sent_at: float = 0.0
     suspected: bool = False
-    tried: tuple[str, ...] = ()
     tried_alone: bool = False
     tries: int = 0
 

@@ -50,7 +50,6 @@ class InFlightTable:
     # --- there --------------------------------------------------------------------------------------------------------
 
     def dispatch(self, batch: Dispatch, now: float) -> bool:
-        """Send a batch to its device; False if that is impossible now."""
         device: str = batch.device_name  # type: ignore[assignment]
         name, option = batch.application_name, batch.option
         latest = now + self.rtts[device].seconds
@@ -65,32 +64,19 @@ class InFlightTable:
         if not self._executors.send_batches(device, messages):
             return False
         known = self._by_device[device]
-        first = (device,)
         for flight in flights:
             if flight.tries:
-                self._tried(flight, device)
-            else:
-                flight.tries, flight.tried = 1, first
+                self._metrics.rerouted.inc()
+            flight.tries += 1
             flight.device, flight.sent_at = device, now
             known[flight.id] = flight
         return True
-
-    def _tried(self, flight: InFlightQuery, device: str) -> None:
-        if flight.tries:
-            self._metrics.rerouted.inc()
-            flight.tried = (*flight.tried, device)
-        else:
-            flight.tried = (device,)
-        flight.tries += 1
 
     # --- and back -----------------------------------------------------------------------------------------------------
 
     def completed(self, device: str, id: int) -> InFlightQuery | None:
         """Remove and return an ended query; None if it is not there."""
-        flight = self._by_device[device].pop(id, None)
-        if flight is not None:
-            flight.device = None
-        return flight
+        return self.complete_all(device, (id,))[0]
 
     def complete_all(self, device: str, ids: Sequence[int]) -> list[InFlightQuery | None]:
         known = self._by_device[device]

@@ -25,13 +25,11 @@ LEAST_PART = 0.25
 
 
 def permit(limits: KeyLimits | None, application: str) -> None:
-    """Check that a key reaches an application. Raises Forbidden."""
     if limits is not None and limits.applications is not None and application not in limits.applications:
         raise Forbidden(f"model {application[:80]!r}: this API key does not reach it; an operator can change that")
 
 
 def check_expiry(limits: KeyLimits | None) -> None:
-    """Check that a key's time is not over. Raises Unauthenticated."""
     if limits is not None and limits.expires is not None and time.time() >= limits.expires:
         raise Unauthenticated("Authorization: this API key has expired")
 
@@ -45,7 +43,7 @@ class LimitedKey:
         part: of the rate, here.
     """
 
-    __slots__ = ("_at", "_rows", "_table", "_tokens", "asked", "limits", "part")
+    __slots__ = ("_at", "_before", "_rows", "_table", "_tokens", "asked", "limits", "part")
 
     def __init__(self, limits: KeyLimits, table: KeyTable):
         self.limits = limits
@@ -54,6 +52,8 @@ class LimitedKey:
         self._table = table
         self._tokens = self._burst()
         self._at = time.monotonic()
+        #: queries here and elsewhere at the end of the last second
+        self._before = 0, 0
         #: admitted in the present second, by application
         self._rows: dict[str, int] = {}
 
@@ -94,33 +94,27 @@ class LimitedKey:
         self._rows[application] = admitted + rows
         return None
 
-    def next_second(self) -> None:
+    def second(self, elsewhere: int, fronts: int) -> None:
         self._rows.clear()
+        # A front that was started again counts from 0.
+        here, there = self.asked - self._before[0], max(0, elsewhere - self._before[1])
+        self._before = self.asked, elsewhere
+        if fronts > 1 and (here or there):
+            self.part = max(here / (here + there), LEAST_PART / fronts)
 
 
 class KeyTable:
-    """All keys with limits at one front, and capacities of refusing applications."""
-
     def __init__(self) -> None:
         #: by hash
         self.by_hash: dict[str, LimitedKey] = {}
         self._refused: dict[str, float] = {}
         self._answered: dict[str, int] = {}
         self._per_second: dict[str, deque[int]] = {}
-        self._asked: dict[str, int] = {}
-        self._asked_elsewhere: dict[str, int] = {}
 
     def configure(self, limits: Mapping[str, KeyLimits]) -> None:
-        for gone in self.by_hash.keys() - limits.keys():
-            del self.by_hash[gone]
-            self._asked.pop(gone, None)
-            self._asked_elsewhere.pop(gone, None)
+        self.by_hash = {name: self.by_hash.get(name) or LimitedKey(limit, self) for name, limit in limits.items()}
         for name, limit in limits.items():
-            known = self.by_hash.get(name)
-            if known is None:
-                self.by_hash[name] = LimitedKey(limit, self)
-            else:
-                known.limits = limit
+            self.by_hash[name].limits = limit
 
     def refused(self, application: str) -> None:
         self._refused[application] = time.monotonic()
@@ -153,15 +147,4 @@ class KeyTable:
             rows.append(max(0, total.rows - self._answered.get(name, total.rows)))
             self._answered[name] = total.rows
         for name, key in self.by_hash.items():
-            key.next_second()
-            if fronts > 1:
-                key.part = self._part(name, key, elsewhere.get(name, 0), fronts)
-
-    def _part(self, name: str, key: LimitedKey, elsewhere: int, fronts: int) -> float:
-        here = key.asked - self._asked.get(name, 0)
-        # A front that was started again counts from 0.
-        there = max(0, elsewhere - self._asked_elsewhere.get(name, 0))
-        self._asked[name], self._asked_elsewhere[name] = key.asked, elsewhere
-        if not here and not there:
-            return key.part
-        return max(here / (here + there), LEAST_PART / fronts)
+            key.second(elsewhere.get(name, 0), fronts)

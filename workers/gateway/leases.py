@@ -63,7 +63,6 @@ class DeviceLease:
         return now - self._asked_at if state.number and state.number == self._number else None
 
     def release(self, now: float, stops: bool = False) -> None:
-        """Give the device to the core that reclaimed it."""
         self.held = self.reclaimed = False
         self._released, self._yields_until = self._epoch, math.inf if stops else now + YIELD_S
 

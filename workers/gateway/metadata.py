@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from workers import __version__
-from workers.protocol.gateways import CoreStatus
+from workers.protocol.gateways import ApplicationTotals, CoreStatus
 from workers.protocol.specs import Signature, TensorSpec
 
 from .catalog import NOT_CONFIGURED
 from .front import Front
-from .metrics import GatewayMetrics
-from .shared_stats import ByApplication, added
+from .totals import total as total_of
 
 PLATFORM = "onnxruntime_onnx"
 EXTENSIONS = ("binary_tensor_data", "parameters", "model_configuration", "model_repository", "statistics")
@@ -25,7 +24,6 @@ class Metadata:
     Args:
         core: gives the core's status.
         elsewhere: gives the totals of the box's other fronts.
-        core_here: this process has a core.
     """
 
     def __init__(
@@ -33,18 +31,14 @@ class Metadata:
         name: str,
         front: Front,
         core: Callable[[], CoreStatus],
-        metrics: GatewayMetrics,
         control_state: Callable[[], str],
-        elsewhere: Callable[[], Sequence[ByApplication]] = tuple,
-        core_here: bool = True,
+        elsewhere: Callable[[], Mapping[str, ApplicationTotals]],
     ):
         self._name = name
         self._front = front
         self._core = core
-        self._metrics = metrics
         self._control_state = control_state
         self._elsewhere = elsewhere
-        self._core_here = core_here
         self._started = time.monotonic()
 
     # --- readiness ---
@@ -91,14 +85,10 @@ class Metadata:
             "max_batch_size": self._front.accounts.limits.query_rows if spec.signature.batch else 0,
             "input": [_configured(tensor) for tensor in spec.signature.inputs],
             "output": [_configured(tensor) for tensor in spec.signature.outputs],
-            "parameters": {
-                "slo_ms": {"string_value": f"{spec.slo_s * 1e3:g}"},
-                "late": {"string_value": spec.late},
-            },
+            "parameters": {"slo_ms": {"string_value": f"{spec.slo_s * 1e3:g}"}, "late": {"string_value": spec.late}},
         }
 
     def index(self, ready_only: bool, client: str) -> list[dict[str, str]]:
-        """Return the repository index for the key with the hash ``client``."""
         entries = []
         for name in self._front.catalog.reached(client):
             why = self.model_not_ready(name, None)
@@ -113,7 +103,7 @@ class Metadata:
 
         Only applications that the key with the hash ``client`` reaches are in it. Statistics are kept by application; a
         request for one variant gets its application's. Each of several fronts answers for all, with the totals that the
-        others published last.
+        others sent last.
 
         Raises:
             NotFound: there is no such application or planned variant.
@@ -122,12 +112,12 @@ class Metadata:
         if model is not None:
             catalog.resolve(model, version)
         names = catalog.reached(client) if model is None else [model]
-        elsewhere = self._elsewhere()
-        return {"model_stats": [self._model_statistics(name, elsewhere) for name in names]}
+        return {"model_stats": [self._model_statistics(name) for name in names]}
 
-    def _model_statistics(self, name: str, elsewhere: Sequence[ByApplication]) -> dict[str, Any]:
-        known = [self._front.accounts.total(name), *(totals[name] for totals in elsewhere if name in totals)]
-        total = added(known)
+    def _model_statistics(self, name: str) -> dict[str, Any]:
+        total, elsewhere = self._front.accounts.total(name), self._elsewhere().get(name)
+        if elsewhere is not None:
+            total = total_of([total, elsewhere])
         done = total.in_time + total.late
         zero = {"count": 0, "ns": 0}
         return {
@@ -155,7 +145,6 @@ class Metadata:
         return "starting" if self.not_ready() else "ready"
 
     def health(self) -> dict[str, Any]:
-        """State for operators, without keys and query contents."""
         core = self._core()
         return {
             "status": self.status(),
@@ -183,18 +172,9 @@ class Metadata:
             },
         }
 
-    def refresh_metrics(self) -> None:
-        core = self._core()
-        self._metrics.in_flight.set(self._front.accounts.queries)
-        self._metrics.refresh(core, not self.not_ready(), self._core_here)
-
 
 def _tensor(spec: TensorSpec, signature: Signature) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "datatype": spec.datatype,
-        "shape": spec.shape if signature.batch else spec.shape[1:],
-    }
+    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.shape if signature.batch else spec.shape[1:]}
 
 
 def _configured(spec: TensorSpec) -> dict[str, Any]:

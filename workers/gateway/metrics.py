@@ -13,9 +13,6 @@ from workers.protocol.gateways import ApplicationTotals, CoreStatus
 
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 10.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
-_DECISION = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 1e-3, 1e-2)
-
-
 _OUTCOMES = ("in_time", "late", "dropped", "failed", "cancelled")
 
 
@@ -47,22 +44,11 @@ class GatewayMetrics(Collector):
             ("application",),
             _LATENCY,
         )
-        self.decision = Histograms(
-            "nereus_gateway_routing_decision_seconds",
-            "Time to schedule or route an arriving query",
-            (),
-            _DECISION,
-        )
         self.rerouted = Counter(
             "nereus_gateway_rerouted_total", "Queries sent to another device after the first", registry=self.registry
         )
         self.in_flight = Gauge("nereus_gateway_in_flight", "Queries in flight", registry=self.registry)
         self.held = Gauge("nereus_gateway_held", "Queries that wait for a device", registry=self.registry)
-        self.suspect_inputs = Gauge(
-            "nereus_gateway_suspect_inputs",
-            "Inputs that are remembered, as they were in flight at a crash",
-            registry=self.registry,
-        )
         self.batch_rows = Histograms("nereus_gateway_grant_rows", "Rows of dispatched batches", (), _ROWS)
         self._outstanding = Gauge(
             "nereus_gateway_outstanding", "Queries sent and not yet answered", ("device",), registry=self.registry
@@ -71,25 +57,25 @@ class GatewayMetrics(Collector):
             "nereus_gateway_plan_version", "The plan that all applications follow", registry=self.registry
         )
         self.ready = Gauge("nereus_gateway_ready", "1 when every planned application is warm", registry=self.registry)
-        for counted in (self.latency, self.decision, self.batch_rows):
-            self.registry.register(counted)
+        self.registry.register(self.latency)
+        self.registry.register(self.batch_rows)
 
     def invalid(self, status: int | str) -> None:
         """A request was refused before it counted as a query, with this status of HTTP, or of gRPC by name."""
         self._invalid.labels(str(status)).inc()
 
-    def refresh(self, status: CoreStatus, ready: bool, core_here: bool) -> None:
-        """Update the gauges that the query path does not.
+    def refresh(self, status: CoreStatus, in_flight: int, ready: bool, core_here: bool) -> None:
+        """Update all gauges.
 
         Args:
             core_here: the core is in this process. Only then are its own gauges updated, so that sums over processes
                 count them once.
         """
+        self.in_flight.set(in_flight)
         self.plan_version.set(status.adopted or 0)
         self.ready.set(ready)
         if core_here:
             self.held.set(status.held)
-            self.suspect_inputs.set(status.suspect_inputs)
             self._outstanding.clear()
             for device, known in status.devices.items():
                 self._outstanding.labels(device).set(known.outstanding)

@@ -47,24 +47,27 @@ class RttEstimator:
         self._new = 0
         self.seconds = INITIAL_S
 
-    def begin(self, sample_s: float) -> None:
-        """Add a sample, which raises the estimate at once if it is the first one.
+    def begin(self, sample_s: float) -> bool:
+        """Add a sample, which raises the estimate at once if it is the first one; whether it changed.
 
         A device far away must not get queries that would come back late.
         """
+        before = self.seconds
         if not self._samples:
-            self.seconds = min(LONGEST_S, max(self.seconds, sample_s))
-        self.add(sample_s)
+            self.seconds = min(LONGEST_S, max(before, sample_s))
+        return self.add(sample_s) or self.seconds != before
 
-    def add(self, sample_s: float) -> None:
-        """Add a sample. Sorting is rare: :data:`EVERY` samples, or a quarter window."""
+    def add(self, sample_s: float) -> bool:
+        """Add a sample; whether the estimate changed. Sorting is rare."""
         samples = self._samples
         samples.append(sample_s if sample_s > 0.0 else 0.0)
         self._new += 1
-        if self._new >= EVERY and (4 * self._new >= RTT_WINDOW or len(samples) < RTT_WINDOW):
-            self._new = 0
-            ordered = sorted(samples)
-            self.seconds = min(LONGEST_S, ordered[int(RTT_QUANTILE * (len(ordered) - 1))])
+        if self._new < EVERY or (4 * self._new < RTT_WINDOW and len(samples) == RTT_WINDOW):
+            return False
+        self._new = 0
+        ordered, before = sorted(samples), self.seconds
+        self.seconds = min(LONGEST_S, ordered[int(RTT_QUANTILE * (len(ordered) - 1))])
+        return self.seconds != before
 
 
 class TransferEstimator:

@@ -6,7 +6,7 @@ They are readiness for all, and operating figures for permitted addresses.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,7 +16,6 @@ from workers.net.http1 import Exchange, Response
 
 from .errors import Forbidden
 from .metadata import Metadata
-from .metrics import GatewayMetrics
 
 _JSON = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
@@ -26,35 +25,33 @@ PAGE_SHARE = 0.1
 
 
 class OpenPages:
-    def __init__(self, metadata: Metadata, metrics: GatewayMetrics, access: MetricsAccess):
+    def __init__(self, metadata: Metadata, metrics: Callable[[], bytes], access: MetricsAccess):
         self._metadata = metadata
         self._metrics = metrics
         self._access = access
         #: the metrics, and until when they are good enough
         self._page, self._page_until = b"", 0.0
 
-    def live(self, exchange: Exchange) -> None:
+    def live(self, exchange: Exchange, _: object) -> None:
         exchange.respond(*_json(200, {"live": True}))
 
-    def ready(self, exchange: Exchange) -> None:
+    def ready(self, exchange: Exchange, _: object) -> None:
         why = self._metadata.not_ready()
         # The protocol asks for a 4xx status, where 503 is common elsewhere.
         exchange.respond(*_json(400 if why else 200, {"ready": False, "error": why} if why else {"ready": True}))
 
-    def health(self, exchange: Exchange) -> None:
+    def health(self, exchange: Exchange, _: object) -> None:
         """``/health``: one word where the figures are not permitted."""
         # Strangers may ask as often as they like, and figures of a large cluster take a while.
         permitted = self._permits(exchange)
         exchange.respond(*_json(200, self._metadata.health() if permitted else {"status": self._metadata.status()}))
 
-    def metrics(self, exchange: Exchange) -> None:
-        """``/metrics``. Raises Forbidden."""
+    def metrics(self, exchange: Exchange, _: object) -> None:
         if not self._permits(exchange):
             raise Forbidden(REFUSAL)
         now = time.monotonic()
         if now > self._page_until:
-            self._metadata.refresh_metrics()
-            self._page = self._metrics.text()
+            self._page = self._metrics()
             done = time.monotonic()
             # Who is permitted may ask as often as they like.
             self._page_until = done + (done - now) / PAGE_SHARE

@@ -1,4 +1,4 @@
-"""Settings of a gateway's processes, and the addresses that they name."""
+"""What a gateway process is started with, and the addresses that it cannot use."""
 
 from __future__ import annotations
 
@@ -7,93 +7,65 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from workers import disk
 from workers.addresses import Address
-from workers.certificates import CertificateError
-from workers.metrics_access import LOOPBACK, MetricsAccess
 from workers.protocol.frame_limits import QueryLimits
+from workers.settings import Settings
 from workers.transport.endpoints import TlsClient
-from workers.transport.identity import client_context
+from workers.transport.identity import client_context, identity_file
 
 
 class CannotListen(OSError):
-    """An address that ``setting`` names cannot be used."""
-
     def __init__(self, setting: str, address: str, reason: str):
         super().__init__(f"{setting}={address}: {reason}")
         self.setting, self.address, self.reason = setting, address, reason
 
 
 @dataclass(frozen=True)
-class LocalGateways:
-    """One of several gateways on a box, the first of which has the core.
-
-    Attributes:
-        core: the core's unix socket.
-        totals: files of all fronts, the one at ``own`` being its own.
-    """
-
-    core: Path
-    totals: tuple[Path, ...]
-    own: int
-
-
-@dataclass(frozen=True)
 class GatewayOptions:
-    """Settings of a gateway's processes.
+    """Settings, and which of its processes this is.
 
     Attributes:
-        host, port: V2 over HTTP; ``grpc_host``, ``grpc_port``: over gRPC.
-        file: of the last configuration.
-        queue_rows: rows that may wait for a device, and the most that one query may have.
-        max_body_bytes: of an HTTP body or gRPC message; ``max_json_bytes``: of its JSON.
-        address_connections: of one peer address to each port.
-        adopt_limit_s: seconds after which an application moves to a plan whose variants are not all warm.
-        local_gateways: all of this box; None: there is no other one.
-        admin_socket: of this process alone, for metrics and pings.
+        number: which of the box's gateways it is, from 1; the first has the core.
         http_tls, grpc_tls: contexts of the two addresses; None: without TLS.
-        access: who may read operating figures.
-        member: the member that this process is part of.
-        identity: the file of the member's key and certificate.
-        core_address: where the core listens for fronts of other boxes; None: nowhere.
     """
 
-    name: str
-    host: str
-    port: int
-    grpc_host: str
-    grpc_port: int
-    file: Path
-    queue_rows: int = 512
-    max_body_bytes: int = 16 * 1024 * 1024
-    max_json_bytes: int = 8 * 1024 * 1024
-    address_connections: int = 1024
-    adopt_limit_s: float = 5.0
-    local_gateways: LocalGateways | None = None
-    admin_socket: Path | None = None
+    settings: Settings
+    number: int = 1
     http_tls: ssl.SSLContext | None = None
     grpc_tls: ssl.SSLContext | None = None
-    access: MetricsAccess = LOOPBACK
-    member: str = ""
-    identity: Path | None = None
-    core_address: Address | None = None
+
+    @property
+    def name(self) -> str:
+        return self.settings.gateway_names[self.number - 1]
+
+    @property
+    def member(self) -> str:
+        return self.settings.gateway_names[0]
+
+    @property
+    def several(self) -> bool:
+        return self.settings.gateways > 1
+
+    @property
+    def file(self) -> Path:
+        """The last configuration."""
+        return self.settings.home / "members" / f"gateway-{disk.safe_name(self.member)}-config.json"
+
+    @property
+    def identity(self) -> Path:
+        return identity_file(self.settings.home, "gateway", self.member)
 
     @property
     def query_limits(self) -> QueryLimits:
-        return QueryLimits(self.max_body_bytes, self.max_json_bytes)
+        return QueryLimits(self.settings.max_request_bytes, self.settings.max_json_bytes)
 
     @property
     def tls_client(self) -> TlsClient:
-        return TlsClient(self.client_context, self.query_limits.asking)
-
-    def client_context(self) -> ssl.SSLContext:
-        """For TLS to members of other boxes."""
-        if self.identity is None:
-            raise CertificateError("this process has no key for other boxes")
-        return client_context(self.identity.read_bytes())
+        return TlsClient(lambda: client_context(self.identity.read_bytes()), self.query_limits.asking)
 
 
 def member_socket(address: Address) -> socket.socket:
-    """A socket for fronts of other boxes."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         return socket.create_server((address.host, address.port), family=family)

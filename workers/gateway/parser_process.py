@@ -71,7 +71,6 @@ class Parsed(msgspec.Struct):
 
 
 def parse(order: ParseOrder) -> Parsed:
-    """Carry out an order."""
     parsed, signatures = Parsed(), _signatures(order.signatures)
     try:
         body = decompress(order.encoding, order.body, order.max_bytes)

@@ -72,8 +72,6 @@ class Parse:
 
 
 class Parsing:
-    """The parser process and the requests that wait for it."""
-
     def __init__(self, catalog: Callable[[], Catalog], max_request_bytes: int):
         self._catalog = catalog
         self._max_request_bytes = max_request_bytes
@@ -162,7 +160,8 @@ class Parsing:
                 async with asyncio.timeout(PARSE_S):
                     # The process starts with the pool's first order.
                     with _without_settings() if self._pool is None else contextlib.nullcontext():
-                        parsing = loop.run_in_executor(self._use_pool(), parse, order)
+                        self._pool = self._pool or self._new_pool()
+                        parsing = loop.run_in_executor(self._pool, parse, order)
                     parsed = await parsing
                 self._started = True
                 return self._checked(parsed, catalog)
@@ -190,11 +189,9 @@ class Parsing:
 
     # --- the process ---
 
-    def _use_pool(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, context, confine, (self._max_request_bytes, os.getpid()))
-        return self._pool
+    def _new_pool(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(1, context, confine, (self._max_request_bytes, os.getpid()))
 
     def _end_process(self) -> None:
         self._started = False

@@ -20,7 +20,7 @@ from workers.protocol.fronts import (
     Configure,
     Failed,
     FrontStats,
-    Leaving,
+    FrontTotals,
     Status,
     SubmitQueries,
     ToCore,
@@ -36,6 +36,7 @@ from workers.v2.query import MOST, Terms, V2Query
 from .core import Core
 from .errors import GatewayError, HandedBack, NotFound
 from .in_flight import InFlightQuery, Run
+from .totals import added
 
 logger = log.get("gateway.remote_front")
 
@@ -44,14 +45,13 @@ _ids = itertools.count(2**48)
 
 
 class RemoteFront:
-    """One front: its unanswered queries, by the front's numbers."""
-
     def __init__(self, connection: FrameConnection, core: Core) -> None:
         self._connection = connection
         self._core = core
         self._flights: dict[int, InFlightQuery] = {}
         self._terms: dict[tuple, Terms] = {}
-        self.leaving = False
+        #: of a front on this box, as received last
+        self.totals = FrontTotals()
 
     @property
     def flights(self) -> list[InFlightQuery]:
@@ -173,6 +173,8 @@ class Fronts:
         self._reported = CoreStatus()
         self._fronts: dict[FrameConnection, RemoteFront] = {}
         self._stats: list[dict[str, ApplicationStats]] = []
+        #: totals of this box's fronts that have ended
+        self._ended = FrontTotals()
         self._server: asyncio.Server | None = None
 
     async def listen(self, path: Path) -> None:
@@ -230,24 +232,19 @@ class Fronts:
                 front.send(Status(status))
 
     @property
-    def leaving(self) -> bool:
-        """Whether fronts that stop are connected."""
-        return any(front.leaving for front in self._fronts.values())
-
-    @property
-    def all_leaving(self) -> bool:
-        """Whether fronts of this box are connected, and all of them stop."""
-        local = self._local
-        return bool(local) and all(front.leaving for front in local)
-
-    @property
-    def local_flights(self) -> list[InFlightQuery]:
-        """Queries of this box's fronts."""
-        return [flight for front in self._local for flight in front.flights]
-
-    @property
-    def _local(self) -> list[RemoteFront]:
+    def local(self) -> list[RemoteFront]:
         return [front for connection, front in self._fronts.items() if not connection.remote]
+
+    @property
+    def elsewhere(self) -> FrontTotals:
+        """Totals of this box's other fronts."""
+        return added([self._ended, *(front.totals for front in self.local)])
+
+    def share(self, own: FrontTotals) -> None:
+        """Send each front of this box the totals of all others."""
+        local = self.local
+        for front in local:
+            front.send(added([own, self._ended, *(other.totals for other in local if other is not front)]))
 
     def take_stats(self) -> list[dict[str, ApplicationStats]]:
         taken, self._stats = self._stats, []
@@ -270,8 +267,8 @@ class Fronts:
             front.withdraw(message)
         elif isinstance(message, FrontStats) and front is not None:
             self._stats.append(message.applications)
-        elif isinstance(message, Leaving) and front is not None:
-            front.leaving = True
+        elif isinstance(message, FrontTotals) and front is not None and not connection.remote:
+            front.totals = message
         elif isinstance(message, Hello) and front is None:
             connection.check_hello(message, "front")
             connection.peer = message
@@ -289,6 +286,7 @@ class Fronts:
         front = self._fronts.pop(connection, None)
         if front is not None:
             front.lost()
+            self._ended = added([self._ended, front.totals])
             logger.warning("front_lost", name=connection.peer.name, reason=str(error or ""))
 
 

@@ -49,7 +49,6 @@ logger = log.get("gateway.rest")
 
 _JSON = (b"content-type", b"application/json")
 _BINARY = (b"content-type", b"application/octet-stream")
-_TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 _encode = msgspec.json.Encoder().encode
 
 #: bytes of any body that are parsed in the event loop
@@ -133,10 +132,10 @@ class Rest(Edge):
         get, post = ("GET", "HEAD"), ("POST",)
         #: path -> handler, without a key
         self._open: dict[tuple[str, ...], Call] = {
-            ("v2", "health", "live"): _open(pages.live),
-            ("v2", "health", "ready"): _open(pages.ready),
-            ("health",): _open(pages.health),
-            ("metrics",): _open(pages.metrics),
+            ("v2", "health", "live"): pages.live,
+            ("v2", "health", "ready"): pages.ready,
+            ("health",): pages.health,
+            ("metrics",): pages.metrics,
         }
         #: path -> (methods, handler)
         self._fixed: dict[tuple[str, ...], tuple[tuple[str, ...], Call]] = {
@@ -354,10 +353,6 @@ class Rest(Edge):
         exchange.respond(200, [_JSON], [_encode(self._metadata.index(wanted.ready, admitted.client))])
 
 
-def _open(page: Callable[[Exchange], None]) -> Call:
-    return lambda exchange, _: page(exchange)
-
-
 def _error(error: GatewayError) -> Response:
     headers = [_JSON, *error.headers]
     if error.retry_after_s is not None:
@@ -435,7 +430,6 @@ def _allow(method: str, methods: tuple[str, ...]) -> None:
 
 
 def _no_body(head: RequestHead) -> None:
-    """Reject a body where none is needed, before it is read. Raises GatewayError."""
     for name in (b"transfer-encoding", b"content-encoding"):
         if name in head.headers:
             raise Invalid(f"{name.decode()}: not allowed; this method and path take no body")

@@ -25,6 +25,8 @@ from .catalog import Catalog
 from .core import Core
 from .device_options import DeviceOptions
 from .executors import Executors
+from .front import Front
+from .in_flight import InFlightQuery
 from .metrics import GatewayMetrics
 
 logger = log.get("gateway.rollout")
@@ -34,7 +36,7 @@ RETIRE_S, RETIRE_EVERY_S = 1.0, 0.005
 
 
 class Rollout:
-    """A core with its devices. The :class:`~.executors.Listener` of their connections.
+    """A core with its devices, of which it gets the reports.
 
     Args:
         name: the gateway's, for executors.
@@ -42,30 +44,22 @@ class Rollout:
         client: for devices of other boxes.
     """
 
-    def __init__(
-        self,
-        name: str,
-        queue_rows: int,
-        adopt_limit_s: float,
-        metrics: GatewayMetrics,
-        client: TlsClient | None = None,
-    ) -> None:
+    def __init__(self, name: str, queue_rows: int, metrics: GatewayMetrics, client: TlsClient | None = None) -> None:
         self.bursts = BurstDetector()
         self.executors = Executors(name, self, client)
         self.core = Core(self.executors, self.bursts, metrics)
         self.config: GatewayConfig | None = None
-        self._name = name
+        self.name = name
         self._machine = machine.identity()
         self._nodes: dict[str, PeerSpec] = {}
         self._queue_rows = queue_rows
-        self._adoption = Adoption(adopt_limit_s)
+        self._adoption = Adoption()
         self._options = DeviceOptions()
         self._alone = True
         self._led = False
         #: called when this core begins or ceases to lead
-        self.on_lead: Callable[[], None] | None = None
+        self.on_changed: Callable[[], object] = lambda: None
         self._moved: int | None = None
-        self._draining: dict[str, bool] = {}
 
     # --- configuration ------------------------------------------------------------------------------------------------
 
@@ -76,7 +70,7 @@ class Rollout:
         self._nodes = {peer.name: peer for peer in config.peers if peer.role == "node"}
         ranks = {peer.name: peer.rank for peer in config.peers if peer.role == "gateway"}
         self._alone = len(ranks) < 2
-        self.executors.first = ranks.get(self._name, 0) <= min(ranks.values(), default=0)
+        self.executors.first = ranks.get(self.name, 0) <= min(ranks.values(), default=0)
         catalog = Catalog(config)
         self._options.configure(catalog.applications, self._queue_rows)
         self.core.configure(catalog, now)
@@ -93,7 +87,6 @@ class Rollout:
         self._step(now)
 
     def tick(self, now: float) -> None:
-        """Apply time limits of queries and adoption; called several times a second."""
         self.core.sweep(now)
         self.executors.look_after_leases(now, self.core.outstanding)
         if self.core.transfers_changed:
@@ -129,6 +122,14 @@ class Rollout:
     def leads(self) -> bool:
         return self.executors.leads
 
+    def hand_over(self, front: Front) -> list[InFlightQuery]:
+        """Remove and return the front's queries that wait here, for another core."""
+        now, held = time.monotonic(), [flight for flight in self.core.waiting if flight.front is front]
+        for flight in held:
+            self.core.withdraw(flight, now)
+            flight.reservation = None
+        return held
+
     def status(self) -> CoreStatus:
         adoption, core = self._adoption, self.core
         states = self.executors.states()
@@ -137,7 +138,7 @@ class Rollout:
             adopted=adoption.adopted,
             newest=adoption.target.version,
             cold=tuple(adoption.cold),
-            name=self._name,
+            name=self.name,
             leads=self.executors.leads,
             routes=adoption.routes,
             held=core.held,
@@ -184,7 +185,7 @@ class Rollout:
                 option_sets[device] = {one: made for one, made in some.items() if one.application not in elsewhere}
         self.core.set_options(option_sets, now)
 
-    # --- executors' listener ------------------------------------------------------------------------------------------
+    # --- reports of executors -----------------------------------------------------------------------------------------
 
     def executor_state(self, device: str, state: ExecutorState) -> None:
         now = time.monotonic()
@@ -193,9 +194,7 @@ class Rollout:
             warm.setdefault(variant.application, set()).add(variant.id)
         known = {application: frozenset(ids) for application, ids in warm.items()}
         first = not self._adoption.reported(device)
-        changed = self._adoption.warm(device, known, state.newest_plan)
-        changed |= state.draining is not self._draining.get(device)
-        self._draining[device] = state.draining
+        self._adoption.warm(device, known, state.newest_plan)
         if first:
             self.executors.got(now)
             logger.info("executor_up", device=device, plan_version=state.plan_version, warm=len(state.warm))
@@ -204,15 +203,13 @@ class Rollout:
             # Before the device is used: its options may be those of before it was lost.
             self._set_options(now)
         self.core.reported(device, state, now)
-        if changed:
-            # Last: the device must be in use before an application moves to it.
-            self._step(now)
+        # Last: the device must be in use before an application moves to it.
+        self._step(now)
         self._look_who_leads()
 
     def executor_lost(self, device: str, reason: str) -> None:
         """Reroute the queries of a lost executor, with updated options of the others."""
         logger.warning("executor_lost", device=device, reason=reason)
-        self._draining.pop(device, None)
         self._adoption.lost(device)
         self._step(time.monotonic())
         self.core.lost(device, reason)
@@ -224,19 +221,13 @@ class Rollout:
         if leads != self._led:
             self._led = leads
             self.bursts.restart(time.monotonic())
-            if self.on_lead is not None:
-                self.on_lead()
+            self.on_changed()
 
     def executor_ended(self, device: str, ending: Ending | None) -> None:
         self.core.ended(device, ending)
 
     async def retire(self, report: Callable[[], None]) -> None:
-        """Hand queries and devices over to the next core.
-
-        Nothing happens unless the cluster has another gateway.
-
-        Queries that wait go back to their fronts, those at devices are answered; each device is given back once nothing
-        is in flight there.
+        """Hand waiting queries and idle devices over to the next core, if the cluster has another gateway.
 
         Args:
             report: tells fronts the core's status: this one leads no more.

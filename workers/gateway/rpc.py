@@ -6,6 +6,7 @@ message that it would reject anyway. :mod:`workers.v2.grpc` parses and renders m
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from google.protobuf.message import DecodeError, Message
@@ -43,9 +44,6 @@ class Rpc(Edge):
         self, front: Front, metadata: Metadata, metrics: GatewayMetrics, sizes: BodySizes, parsing: Parsing
     ) -> None:
         super().__init__(front, metadata, metrics, sizes, parsing)
-        #: of any application of one catalog
-        self._message_bytes = 0
-        self._message_bytes_of: Catalog | None = None
         #: queries to applications of one catalog
         self._memory = GrpcMemory()
         self._memory_of: Catalog | None = None
@@ -57,32 +55,29 @@ class Rpc(Edge):
                 pb.ServerReadyRequest, lambda *_: pb.ServerReadyResponse(ready=not metadata.not_ready())
             ),
         }
+        keyed = functools.partial(_Plain, check=self._check)
         self._keyed: dict[bytes, GrpcMethod] = {
-            b"ServerMetadata": _Plain(
-                pb.ServerMetadataRequest, lambda *_: pb.ServerMetadataResponse(**metadata.server()), self._check
+            b"ServerMetadata": keyed(
+                pb.ServerMetadataRequest, lambda *_: pb.ServerMetadataResponse(**metadata.server())
             ),
-            b"ModelReady": _Plain(pb.ModelReadyRequest, self._model_ready, self._check),
-            b"ModelMetadata": _Plain(
+            b"ModelReady": keyed(pb.ModelReadyRequest, self._model_ready),
+            b"ModelMetadata": keyed(
                 pb.ModelMetadataRequest,
                 lambda asked, _: pb.ModelMetadataResponse(**metadata.model(asked.name, asked.version or None)),
-                self._check,
             ),
-            b"ModelConfig": _Plain(
+            b"ModelConfig": keyed(
                 pb.ModelConfigRequest,
                 lambda asked, _: pb.ModelConfigResponse(config=metadata.config(asked.name, asked.version or None)),
-                self._check,
             ),
-            b"ModelStatistics": _Plain(
+            b"ModelStatistics": keyed(
                 pb.ModelStatisticsRequest,
                 lambda asked, client: pb.ModelStatisticsResponse(
                     **metadata.statistics(asked.name or None, asked.version or None, client)
                 ),
-                self._check,
             ),
-            b"RepositoryIndex": _Plain(
+            b"RepositoryIndex": keyed(
                 pb.RepositoryIndexRequest,
                 lambda asked, client: pb.RepositoryIndexResponse(models=metadata.index(asked.ready, client)),
-                self._check,
             ),
             b"ModelInfer": _Infer(self),
             b"ModelStreamInfer": self._streaming,
@@ -102,7 +97,9 @@ class Rpc(Edge):
                 known = "gzip, deflate and identity"
                 raise UnsupportedEncoding(f"grpc-encoding: {_shown(encoding)!r} is not supported; {known} are")
             seconds = None if timeout is None else parse_timeout(timeout)
-            return Admitted(catalog, endpoint, None, seconds, encoding, client, self._most(endpoint, catalog))
+            infers = isinstance(endpoint, _Infer | Streaming)
+            most = self._sizes.message_bytes(catalog) if infers else IN_LOOP_BYTES
+            return Admitted(catalog, endpoint, None, seconds, encoding, client, most)
         except StatusError as error:
             # The error is kept, the frames that raised it are not.
             return Admitted(catalog, None, error.with_traceback(None))
@@ -111,15 +108,7 @@ class Rpc(Edge):
         """Return True if the decision still holds: a key is revoked at once."""
         return admitted.config is self._front.catalog
 
-    def _most(self, endpoint: GrpcMethod, catalog: Catalog) -> int:
-        if not isinstance(endpoint, _Infer | Streaming):
-            return IN_LOOP_BYTES
-        if self._message_bytes_of is not catalog:
-            self._message_bytes_of, self._message_bytes = catalog, self._sizes.message_bytes(catalog)
-        return self._message_bytes
-
     def _endpoint(self, fields: dict[bytes, bytes]) -> tuple[GrpcMethod, str]:
-        """Return endpoint and hash of the API key (or ""). Raises GatewayError."""
         path = fields[b":path"]
         if fields[b":method"] != b"POST" or not fields.get(b"content-type", b"").startswith(b"application/grpc"):
             raise Invalid("request: must be a POST of application/grpc")
@@ -156,10 +145,10 @@ class Rpc(Edge):
                 return remembered
             if len(data) <= IN_LOOP_BYTES or not self._large(fields):
                 return self._read(fields, client)
-        return ParseOrder(bytes(data), encoding, self._message_bytes, front.accounts.limits.query_rows, None, None)
+        most = self._sizes.message_bytes(front.catalog)
+        return ParseOrder(bytes(data), encoding, most, front.accounts.limits.query_rows, None, None)
 
     def _large(self, fields: grpc.RequestFields) -> bool:
-        """Return whether a query takes the event loop too long."""
         size = len(fields.rest)
         if size <= IN_LOOP_BYTES:
             spec = self._front.catalog.applications.get(fields.parse().model_name)
@@ -199,7 +188,6 @@ class Rpc(Edge):
         self._health.stop()
 
     def _check(self, client: str, application: str) -> None:
-        """Check that a key is still valid, and reaches an application."""
         self._front.catalog.check_client(client)
         if application:
             self._front.catalog.permit(client, application)

@@ -30,8 +30,6 @@ class Serving(IntEnum):
 
 
 class Health:
-    """Both methods. Attributes: methods: by path."""
-
     def __init__(self, front: Front, metadata: Metadata) -> None:
         self._front = front
         self._metadata = metadata
@@ -62,7 +60,6 @@ class Health:
         return Serving.NOT_SERVING if self._metadata.model_not_ready(service, None) else Serving.SERVING
 
     def watch(self, call: Call, service: str) -> None:
-        """Send a service's status now, and whenever it changes."""
         status = self._watched(call, service)
         self._watching[call] = service, status
         call.waiter = service

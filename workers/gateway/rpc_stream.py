@@ -36,12 +36,10 @@ class Reply(Protocol):
     """A call, or a query of a stream."""
 
     def settle(self, outcome: Rendered) -> None:
-        """Take the outcome; called once."""
+        pass
 
 
 class _StreamQuery:
-    """A query of a stream. ``counted``: bytes."""
-
     __slots__ = ("_stream", "counted", "id", "outcome", "waiting")
 
     def __init__(self, stream: _Stream, counted: int):
@@ -210,7 +208,6 @@ class _Stream:
             self.flush()
 
     def flush(self) -> None:
-        """Send responses in order, as far as they are there and the client reads."""
         if self._flushing:
             # A response made room for a query that was answered at once: the outer call goes on with it.
             return

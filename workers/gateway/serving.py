@@ -8,18 +8,17 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from workers import __version__, control_trust, disk, log, machine
+from workers import __version__, control_trust, log, machine
 from workers.addresses import Address
 from workers.certificates import CertificateError
 from workers.link import MemberLink, Membership
-from workers.metrics_access import MetricsAccess
 from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
 from workers.settings import Settings
 from workers.tls import ServerIdentity, control_context
-from workers.transport.identity import MemberIdentity, identity_file
+from workers.transport.identity import MemberIdentity
 
 from .gateway import Gateway
-from .options import CannotListen, GatewayOptions, LocalGateways
+from .options import CannotListen, GatewayOptions
 
 #: seconds for queries in flight to end on shutdown
 GRACE_S = 3.0
@@ -28,21 +27,11 @@ logger = log.get("gateway")
 
 
 async def serve(settings: Settings, number: int = 1) -> int:
-    """Run until SIGTERM or SIGINT; the exit status.
-
-    Args:
-        number: of several gateways, which one, from 1; the first is the control plane's member.
-    """
-    link: MemberLink | None = None
     member = number == 1
 
     def on_message(message: ToMember) -> None:
         if isinstance(message, GatewayConfig):
             gateway.configure(message)
-
-    def send(message) -> None:
-        if link is not None:
-            link.send(message)
 
     try:
         http_tls = ServerIdentity(settings, "http/1.1") if settings.http.tls else None
@@ -50,12 +39,15 @@ async def serve(settings: Settings, number: int = 1) -> int:
     except (CertificateError, OSError) as error:
         logger.error("certificate_unusable", reason=str(error))
         return 1
-    options = _options(settings, number, http_tls, grpc_tls)
-    gateway = Gateway(options, send, control_state=lambda: link.state if link is not None else "by the core")
+    contexts = [identity.context if identity is not None else None for identity in (http_tls, grpc_tls)]
+    options = GatewayOptions(settings, number, *contexts)
     if member:
         # For connections with members on other boxes; its ``on_replaced`` says when its certificate is another one.
         identity = MemberIdentity(options.identity, "gateway", options.name)
         link = _link(settings, options.name, identity, on_message)
+        gateway = Gateway(options, link.send, control_state=lambda: link.state)
+    else:
+        gateway = Gateway(options, control_state=lambda: "by the core")
     stop = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(one, stop.set)
@@ -127,7 +119,6 @@ def _link(
 
 
 def _join(settings: Settings, name: str, local: str) -> JoinGateway:
-    """The gateway's request to join, with the addresses that others reach it at."""
     host, core = settings.address or local, settings.core
     return JoinGateway(
         name=name,
@@ -150,33 +141,3 @@ async def _certify(identity: MemberIdentity, gateway: Gateway) -> None:
             except (CertificateError, OSError) as error:
                 logger.error("certificate_unusable", reason=str(error))
         await replaced.wait()
-
-
-def _options(
-    settings: Settings, number: int, http_tls: ServerIdentity | None, grpc_tls: ServerIdentity | None
-) -> GatewayOptions:
-    first, name = settings.gateway_names[0], settings.gateway_names[number - 1]
-    local_gateways = None
-    if settings.gateways > 1:
-        totals = tuple(settings.gateway_totals(n) for n in range(1, settings.gateways + 1))
-        local_gateways = LocalGateways(settings.gateway_core_socket, totals, number - 1)
-    return GatewayOptions(
-        name=name,
-        host=settings.http.host,
-        port=settings.http.port,
-        grpc_host=settings.grpc.host,
-        grpc_port=settings.grpc.port,
-        file=settings.home / "members" / f"gateway-{disk.safe_name(first)}-config.json",
-        queue_rows=settings.queue_rows,
-        max_body_bytes=settings.max_request_bytes,
-        max_json_bytes=settings.max_json_bytes,
-        address_connections=settings.address_connections,
-        local_gateways=local_gateways,
-        admin_socket=settings.gateway_socket(number),
-        http_tls=http_tls.context if http_tls is not None else None,
-        grpc_tls=grpc_tls.context if grpc_tls is not None else None,
-        access=MetricsAccess.of(settings),
-        member=first,
-        identity=identity_file(settings.home, "gateway", first),
-        core_address=settings.core,
-    )

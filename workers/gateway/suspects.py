@@ -2,8 +2,7 @@
 
 One of them may be the cause, and would crash device after device if it were simply sent again. So each is a suspect: it
 is tried once more, in a batch of its own behind which its device gets nothing, one suspect at a time. Inputs are
-recognised by their digest, so that the same query does no further harm, and a key whose queries crash devices
-repeatedly is throttled for that application.
+recognised by their digest, so that the same query does no further harm.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from dataclasses import dataclass
 from workers import log
 
 from .binding_driver import BindingDriver
-from .errors import GatewayError, ModelFailed, Throttled, Unavailable
-from .executors import Executors
+from .errors import GatewayError, ModelFailed, Unavailable
 from .in_flight import InFlightQuery
 
 logger = log.get("gateway.suspects")
@@ -28,12 +26,6 @@ REMEMBERED_S = 300.0
 MOST_INPUTS = 4096
 #: bytes at both ends of an input, which differ in most inputs
 _ENDS = 32
-#: inputs that crashed a device alone within KEY_WINDOW_S, from which their key is throttled
-KEY_CRASHES = 3
-#: seconds in which these count
-KEY_WINDOW_S = 600.0
-#: seconds between two queries of a throttled key
-KEY_INTERVAL_S = 1.0
 
 
 @dataclass(slots=True)
@@ -48,23 +40,19 @@ class Suspects:
     """Suspects, at most one of them on trial, and remembered inputs.
 
     Attributes:
-        active: there are suspects or remembered inputs or keys, so that arriving queries must be judged.
+        active: there are suspects or remembered inputs, so that arriving queries must be judged.
         waiting: for their trial.
         on_trial: the suspect whose trial has begun last.
     """
 
-    def __init__(self, driver: BindingDriver, executors: Executors) -> None:
+    def __init__(self, driver: BindingDriver) -> None:
         self.active = False
         self.waiting: deque[InFlightQuery] = deque()
         self.on_trial: InFlightQuery | None = None
         self._driver = driver
-        self._executors = executors
         self._inputs: dict[bytes, _Input] = {}
         #: of all remembered inputs, and perhaps of forgotten ones
         self._ends: set[int] = set()
-        #: times and inputs of crashes by hash of the key and application, and when its next query is admitted
-        self._crashes: dict[tuple[str, str], deque[tuple[float, bytes]]] = {}
-        self._next_at: dict[tuple[str, str], float] = {}
 
     @property
     def inputs(self) -> int:
@@ -74,30 +62,17 @@ class Suspects:
 
     def judge(self, flight: InFlightQuery, now: float) -> GatewayError | None:
         """The error of an arriving query, if any; it may become a suspect instead."""
-        name = flight.spec.name
-        key = flight.client, name
-        crashes = self._crashes.get(key, ())
-        if len(crashes) == KEY_CRASHES and now - crashes[0][0] < KEY_WINDOW_S:
-            next_at = self._next_at.get(key, now)
-            if now < next_at:
-                return Throttled(
-                    f"model {name!r}: queries of this API key crashed devices, or did not end, {KEY_CRASHES} times "
-                    f"within {KEY_WINDOW_S / 60:.0f} minutes; it is limited to one query in {KEY_INTERVAL_S:g} s here",
-                    next_at - now,
-                )
-            self._next_at[key] = now + KEY_INTERVAL_S
         known = self._known(flight, now)
-        if known is not None and known.confirmed:
+        if known is None:
+            return None
+        if known.confirmed:
             return _refusal(flight, known, now)
-        if known is not None:
-            flight.suspected = True
-            flight.error = Unavailable(
-                f"model {name!r}: this input was in flight when a device crashed", known.until - now
-            )
+        flight.suspected = True
+        text = f"model {flight.spec.name!r}: this input was in flight when a device crashed"
+        flight.error = Unavailable(text, known.until - now)
         return None
 
     def _judge_held(self, names: set[str], now: float) -> None:
-        """Queries with the same inputs may be held already."""
         for flight in self._driver.held:
             if flight.spec.name in names and not flight.suspected:
                 error = self.judge(flight, now)
@@ -111,7 +86,6 @@ class Suspects:
     # --- trials -------------------------------------------------------------------------------------------------------
 
     def submit(self, flight: InFlightQuery, now: float) -> None:
-        """Try a suspect once none is on trial."""
         self.withdraw(flight)
         self.waiting.append(flight)
         self.try_next(now)
@@ -122,9 +96,6 @@ class Suspects:
             known = self._known(flight, now)
             if known is not None and known.confirmed:
                 flight.front.finish(flight, _refusal(flight, known, now))
-            elif len({device for device, _ in self._executors.warm(flight.spec.name)}) < 2:
-                # The application's last device is not risked.
-                self._give_up(flight, "no other device is free to try it alone")
             else:
                 self.on_trial = flight
                 flight.tried_alone, flight.key = True, (flight.key, flight.id)
@@ -134,11 +105,6 @@ class Suspects:
         flight.reservation = None
         self._driver.submit(flight)
 
-    def _give_up(self, flight: InFlightQuery, why: str) -> None:
-        error = flight.error
-        assert error is not None
-        flight.front.finish(flight, Unavailable(f"{error.message}; {why}; try again", error.retry_after_s or 1.0))
-
     def withdraw(self, flight: InFlightQuery) -> None:
         """Forget a suspect; what runs already goes on."""
         if flight is self.on_trial:
@@ -147,19 +113,18 @@ class Suspects:
             self.waiting.remove(flight)
 
     def sweep(self, now: float) -> None:
-        """End suspects whose time is over, and forget old inputs and keys."""
+        """End suspects whose time is over, and forget old inputs."""
         if not self.active:
             return
         for flight in list(self.waiting):
             if flight.expires <= now or (flight.due <= now and flight.spec.late != "serve"):
                 self.waiting.remove(flight)
-                self._give_up(flight, "its time was over before it could be tried alone")
+                text = f"{flight.error.message}; its time was over before it could be tried alone; try again"
+                flight.front.finish(flight, Unavailable(text, flight.error.retry_after_s))
         self._inputs = {digest: known for digest, known in self._inputs.items() if known.until > now}
-        self._crashes = {key: known for key, known in self._crashes.items() if now - known[-1][0] < KEY_WINDOW_S}
-        self.active = bool(self._inputs or self._crashes or self.waiting)
+        self.active = bool(self._inputs or self.waiting)
         if not self.active:
             self._ends.clear()
-            self._next_at.clear()
         self.try_next(now)
 
     # --- crashes ------------------------------------------------------------------------------------------------------
@@ -167,18 +132,11 @@ class Suspects:
     def crashed(
         self, device: str, reason: str, flights: Sequence[InFlightQuery], withdrawn: Sequence[InFlightQuery], now: float
     ) -> None:
-        """The device's executor crashed.
-
-        Args:
-            flights: the queries in flight there.
-            withdrawn: cancelled queries that may have been in flight.
-        """
+        # Those that were cancelled may have been in flight.
         suspected = [*flights, *withdrawn]
         if len(suspected) == 1 and suspected[0].tried_alone:
             self._confirm(suspected[0], f"device {device}: crashed with this query alone ({reason})", now)
             return
-        if len(suspected) == 1:
-            self._blame(suspected[0], now)
         logger.warning("device_crashed", device=device, reason=reason, suspects=len(suspected))
         for flight in suspected:
             self.suspect(flight, now)
@@ -212,7 +170,6 @@ class Suspects:
         """Refuse inputs that crashed a device alone; the other suspects are batched again."""
         logger.error("suspect_confirmed", application=flight.spec.name, reason=text, key=flight.client[:8])
         self._remember(flight, now).confirmed = True
-        self._blame(flight, now)
         if flight.answer is not None:
             flight.front.finish(flight, ModelFailed(f"{text}; it is not tried again"))
         for other in [other for other in self.waiting if other.spec.name == flight.spec.name]:
@@ -221,16 +178,6 @@ class Suspects:
                 self.waiting.remove(other)
                 self._hold(other)
         self._judge_held({flight.spec.name}, now)
-
-    def _blame(self, flight: InFlightQuery, now: float) -> None:
-        if not flight.client:
-            return
-        crashes = self._crashes.setdefault((flight.client, flight.spec.name), deque(maxlen=KEY_CRASHES))
-        digest = _digest(flight)
-        # A query that crashes once more when it is tried alone counts once.
-        if not any(known == digest and now - when < REMEMBERED_S for when, known in crashes):
-            crashes.append((now, digest))
-        self.active = True
 
     # --- inputs -------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import msgspec
 
 from .control import GatewayConfig
 from .frames import Frame, Hello, RequestShape, TensorHeader
-from .gateways import CoreStatus, Ping, Pong
+from .gateways import ApplicationTotals, CoreStatus, Ping, Pong
 from .specs import ApplicationStats, Seconds
 
 #: any time that a client may ask for: bounded, so that it is a number
@@ -46,8 +46,11 @@ class FrontStats(Frame, frozen=True):
     applications: dict[str, ApplicationStats]
 
 
-class Leaving(Frame, frozen=True):
-    """This front stops, and disconnects once its queries are answered."""
+class FrontTotals(Frame, frozen=True):
+    """A front's totals; to a front, those of its box's others."""
+
+    applications: dict[str, ApplicationTotals] = {}
+    keys: dict[str, int] = {}  # queries by hash of each API key with a rate
 
 
 class Configure(Frame, frozen=True):
@@ -86,5 +89,5 @@ class Failed(Frame, frozen=True):
     handed_back: bool = False  # nothing has run, and the next core is to decide
 
 
-ToCore = Hello | Ping | SubmitQueries | WithdrawQueries | FrontStats | Leaving
-FromCore = Configure | Status | Answered | Failed | Pong
+ToCore = Hello | Ping | SubmitQueries | WithdrawQueries | FrontStats | FrontTotals
+FromCore = Configure | FrontTotals | Status | Answered | Failed | Pong

@@ -3,8 +3,7 @@
 They also go from these to the box's node daemon and supervisor.
 
 On a gateway's admin socket a peer sends :class:`~.frames.Hello` and then any number of
-:class:`~.frames.MetricsRequest`, each answered by :class:`~.frames.Metrics`, and of :class:`Ping`. Totals are in files
-(:mod:`workers.gateway.shared_stats`).
+:class:`~.frames.MetricsRequest`, each answered by :class:`~.frames.Metrics`, and of :class:`Ping`.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from __future__ import annotations
 import msgspec
 
 from . import frames
-
-VERSION = 2
 
 
 class Ping(frames.Frame, frozen=True):
@@ -28,7 +25,7 @@ ToGateway = frames.Hello | frames.MetricsRequest | Ping
 
 
 class ApplicationTotals(msgspec.Struct, kw_only=True):
-    """One application's queries at one gateway since the appliance started.
+    """One application's queries at one gateway since its process started.
 
     Times are in seconds, summed over queries.
 
@@ -51,14 +48,6 @@ class ApplicationTotals(msgspec.Struct, kw_only=True):
     accuracy_sum: float = 0.0
     normalized_sum: float = 0.0
     last_success_unix: float = 0.0  # 0 before the first
-
-
-class GatewayTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """All applications of one gateway."""
-
-    applications: dict[str, ApplicationTotals]
-    keys: dict[str, int] = {}  # queries by hash of each API key with a rate
-    v: int = VERSION
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,8 +52,7 @@ class ApplicationDetail(View):
         return Response(ApplicationSerializer(changed).data)
 
     @extend_schema(
-        parameters=[DRAIN],
-        responses={204: OpenApiResponse(description="Gone."), 202: ApplicationSerializer},
+        parameters=[DRAIN], responses={204: OpenApiResponse(description="Gone."), 202: ApplicationSerializer}
     )
     def delete(self, request, name):
         """Delete an application with all its variants.

@@ -28,7 +28,7 @@ CHUNK = 256 * 1024
 
 @functools.cache
 def places() -> transfers.Places:
-    return transfers.Places(settings.NEREUS.blob_transfers)
+    return transfers.Places(transfers.MOST)
 
 
 @functools.cache
@@ -113,9 +113,8 @@ def _unsatisfiable(size: int) -> HttpResponse:
 
 
 def _later() -> HttpResponse:
-    most = settings.NEREUS.blob_transfers
     response = problems.render(
-        503, f"As many files are being sent as may be at a time ({most}, NEREUS_BLOB_TRANSFERS), or one to you already."
+        503, f"As many files are being sent as may be at a time ({transfers.MOST}), or one to you already."
     )
     response["Retry-After"] = str(transfers.AGAIN_S)
     return response

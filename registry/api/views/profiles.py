@@ -28,26 +28,16 @@ class _Filtered(ListMixin, View):
         return queryset.filter(**{lookup: wanted[name] for name, lookup in _FIELDS.items() if name in wanted})
 
 
-class _Profiles(_Filtered):
+@extend_schema_view(get=extend_schema(parameters=[_APPLICATION, _VARIANT, _DEVICE_TYPE]))
+class ProfileList(_Filtered):
+    """Profiles, of all applications or one."""
+
     queryset = (
         Profile.objects.select_related("variant__application")
         .prefetch_related("latencies")
         .order_by("variant__application__name", "variant__name", "device_type")
     )
     serializer_class = ProfileSerializer
-
-
-@extend_schema_view(get=extend_schema(parameters=[_APPLICATION, _VARIANT, _DEVICE_TYPE]))
-class ProfileList(_Profiles):
-    """Profiles, of all applications or one."""
-
-
-@extend_schema_view(get=extend_schema(operation_id="application_profiles_list", parameters=[_VARIANT, _DEVICE_TYPE]))
-class ApplicationProfileList(_Profiles):
-    """One application's profiles."""
-
-    def get_queryset(self):
-        return super().get_queryset().filter(variant__application=self.application())
 
 
 class VariantProfile(View):

@@ -151,33 +151,47 @@ async def test_a_variant_that_leaves_serves_what_was_granted_before(gateway, exe
 async def test_malformed_queries_are_refused_by_themselves_and_the_others_run(gateway):
     header, data = encode("x", rows(1)["x"])
     good = RequestShape(1, (header,))
+    misfits = [
+        RequestShape(0, (header,)),
+        RequestShape(2, (header,)),
+        RequestShape(1, ()),
+        RequestShape(1, (header, header)),
+        RequestShape(1, (header,), ("q",)),
+        *(
+            RequestShape(1, (msgspec.structs.replace(header, **change),))
+            for change in (
+                {"nbytes": -16},
+                {"name": "z"},
+                {"datatype": "FP64"},
+                {"datatype": "INT32"},
+                {"shape": (1, 3)},
+                {"shape": (4,)},
+                {"shape": ()},
+            )
+        ),
+    ]
     # Shape, budget, and how many rows of the body are its.
-    wrong = {
-        "rows: must be from 1 to 1000000, not 0": (RequestShape(0, (header,)), 1.0, 1),
-        "budget_s: must be from -3600 to 86400, not 1e+300": (good, 1e300, 1),
-        "budget_s: must be from -3600 to 86400, not nan": (good, float("nan"), 1),
-        "x: must have the query's 2 rows, its shape is [1, 4]": (RequestShape(2, (header,)), 1.0, 1),
-        "inputs: 'x' is missing": (RequestShape(1, ()), 1.0, 0),
-        "inputs: each name may appear once": (RequestShape(1, (header, header)), 1.0, 2),
-        "outputs: 'q' is not an output of app": (RequestShape(1, (header,), ("q",)), 1.0, 1),
-        "inputs: nbytes must not be negative": (
-            RequestShape(1, (msgspec.structs.replace(header, nbytes=-16),)),
-            1.0,
-            0,
+    wrong = [
+        *(("does not fit the signature of app: ", (one, 1.0, _rows_of(one))) for one in misfits),
+        ("budget_s: must be from -3600 to 86400, not 1e+300", (good, 1e300, 1)),
+        ("budget_s: must be from -3600 to 86400, not nan", (good, float("nan"), 1)),
+        (
+            "x: FP32 [1, 4] needs 16 bytes, not 32",
+            (RequestShape(1, (msgspec.structs.replace(header, nbytes=32),)), 1.0, 2),
         ),
-        "x: FP32 [1, 4] needs 16 bytes, not 32": (
-            RequestShape(1, (msgspec.structs.replace(header, nbytes=32),)),
-            1.0,
-            2,
-        ),
-    }
-    for i, (message, (shape, budget_s, parts)) in enumerate(wrong.items()):
+    ]
+    for i, (message, (shape, budget_s, parts)) in enumerate(wrong):
         bad, fine = 100 + 3 * i, (101 + 3 * i, 102 + 3 * i)
         queries = ((fine[0], 1, 60.0), (bad, 0, budget_s), (fine[1], 1, 60.0))
         gateway.connection.send(RunBatch(1, "app", 2, 8, (shape, good), queries), [data] * (2 + parts))
         refusal, *results = await answers(gateway, (bad, *fine))
-        assert (refusal.code, refusal.message, refusal.retryable) == ("invalid", message, False)
+        assert (refusal.code, refusal.retryable) == ("invalid", False) and refusal.message.startswith(message)
         assert {result.batch_rows for result in results} == {2}
+
+
+def _rows_of(shape: RequestShape) -> int:
+    """How many rows of the body a shape of the harness takes."""
+    return sum(max(0, header.nbytes) for header in shape.inputs) // 16
 
 
 @pytest.mark.parametrize("place", [1, -1, 2**40])

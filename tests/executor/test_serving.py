@@ -35,26 +35,6 @@ async def test_a_query_larger_than_the_largest_batch_is_answered_in_one_piece(ex
     np.testing.assert_allclose(outputs["y"], expected, rtol=1e-4, atol=1e-5)
 
 
-async def test_wrong_queries_are_refused_by_field(executor, tiny_models):
-    path = tiny_models["quick"]
-    gateway = await executor.applied(1, [resident(variant(1, path))], [application()], [path])
-    good = rows(2)["x"]
-    wrong = {
-        "x: datatype must be FP32, not FP64": {"arrays": {"x": good.astype(np.float64)}},
-        "x: shape must be [-1, 4], not [2, 3]": {"arrays": {"x": good[:, :3]}},
-        "x: shape must be [-1, 4], not [8]": {"arrays": {"x": good.reshape(-1)}},
-        "inputs: 'x' is missing": {"arrays": {}, "rows": 2},
-        "inputs: 'z' is not an input of app": {"arrays": {"x": good, "z": good}},
-        "x: must have the query's 3 rows, its shape is [2, 4]": {"arrays": {"x": good}, "rows": 3},
-        "rows: must be from 1 to 1000000, not 0": {"arrays": {"x": good[:0]}},
-        "outputs: 'q' is not an output of app": {"arrays": {"x": good}, "outputs": ("q",)},
-    }
-    for message, given in wrong.items():
-        refusal, _ = await gateway.query(**given)
-        assert (refusal.code, refusal.message, refusal.retryable) == ("invalid", message, False)
-    assert isinstance((await gateway.query({"x": good}))[0], Results)
-
-
 async def test_hopeless_queries_are_shed_or_served_as_the_application_says(executor, tiny_models):
     path = tiny_models["quick"]
     specs = [application(), application("patient", late="serve")]

@@ -38,7 +38,7 @@ if (form) {
     api: form.dataset.path.replace("NODE", encodeURIComponent(node.value)),
     method: division.value.trim() ? "POST" : "DELETE",
   });
-  for (const kind of ["input", "change"]) form.addEventListener(kind, order);
+  for (const kind of ["focusin", "input", "change"]) form.addEventListener(kind, order);
   // A link in a box's card brings that box along.
   document.addEventListener("click", (event) => {
     const name = event.target.closest("[data-divide]")?.dataset.divide;

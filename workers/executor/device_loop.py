@@ -55,7 +55,7 @@ OVERDUE_S = 0.1
 #: seconds for which batches of one read may start at once; then the loop reads other sockets
 AT_ONCE_S = 0.0005
 _LATE = "cannot be answered in time here"
-_PLAN_WORK = "a variant of the plan is being warmed up on this device"
+_PLAN_WORK = "a variant is being warmed up on this device"
 
 
 class DeviceLoop:

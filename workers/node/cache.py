@@ -29,6 +29,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PARTIAL = ".partial-"
 #: the longest pause before a file is asked for again that the control plane could not send now, seconds
 LONGEST_WAIT_S = 60.0
+#: files that are fetched at a time
+PARALLEL = 2
 
 
 class FetchError(Exception):
@@ -66,7 +68,6 @@ class ModelCache:
         *,
         limit_bytes: int,
         spare_bytes: int = 2 * 2**30,
-        parallel: int = 2,
         pauses: tuple[float, ...] = (0.3, 1.0, 3.0),
         context: Callable[[], ssl.SSLContext | None] = lambda: None,
     ):
@@ -75,7 +76,7 @@ class ModelCache:
         self._limit_bytes = limit_bytes
         self._spare_bytes = spare_bytes
         self._pauses = pauses
-        self._slots = asyncio.Semaphore(parallel)
+        self._slots = asyncio.Semaphore(PARALLEL)
         self._running: dict[str, asyncio.Task[Path]] = {}
         self._needed: set[str] = set()
         self._borrowed: dict[str, int] = {}

@@ -69,9 +69,9 @@ async def test_a_first_run_hands_queries_back_and_is_ended_at_its_limit(executor
     gateway = await executor.applied(1, [resident(variant(1, quick))], [application()], [quick])
     spec = application("endless", slo_s=0.5, signature=WIDE)
     executor.node.connection.send(order(2, turning(tmp_path / "endless.onnx", 10**9), spec, first=True))
-    await gateway.until(lambda: gateway.state().busy_s > 0)
     # Another device can take what would be late here.
-    refused, _ = await gateway.query(rows(1), budget_s=2.0)
+    while isinstance(refused := (await gateway.query(rows(1), budget_s=2.0))[0], Results):
+        pass
     assert (refused.code, refused.retryable) == ("draining", True)
     waits = gateway.dispatch(rows(1))
     failed = await ended(executor, 2)

@@ -10,11 +10,9 @@ from typing import Any
 import msgspec
 
 from registry.errors import InputFault
-from workers.protocol.datatypes import ITEM_BYTES
+from workers.protocol.datatypes import DATATYPES
 from workers.protocol.specs import Signature, TensorSpec
 
-#: bytes of an element by datatype; of BYTES, of a rough string
-DATATYPES: dict[str, int] = {**ITEM_BYTES, "BYTES": 16}
 MAX_TENSORS = 1000
 MAX_RANK = 8
 MAX_NAME = 200

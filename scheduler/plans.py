@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from scheduler.models import Plan
@@ -24,6 +24,13 @@ def above_rounding(rates: Mapping[str, float] | None) -> dict[str, float]:
     return {name: rate for name, rate in (rates or {}).items() if rate > NEGLIGIBLE}
 
 
+def residents() -> Iterator[tuple[str, int]]:
+    """Pairs of a device's ref and a variant's id, of the plan in force."""
+    wire = Plan.objects.values_list("wire", flat=True).first() or {}
+    for placement in placements(wire):
+        yield placement["device"], placement["variant"]
+
+
 def placements(wire: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
@@ -42,21 +49,11 @@ def placements(wire: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def event(plan: Plan, *, with_placements: bool = True) -> dict[str, Any]:
-    data = {
+def event(plan: Plan) -> dict[str, Any]:
+    """A plan as browsers read it; ``created``: unix seconds."""
+    return {
         "version": plan.pk,
         "created": plan.created.timestamp(),
         "trigger": plan.trigger,
-        "detail": plan.trigger_detail,
-        "status": plan.status,
-        "accuracy": plan.accuracy,
-        "demand": plan.demand,
-        "served": plan.served,
-        "left_out": left_out(plan),
-        "solve_ms": plan.solve_s * 1000,
-        "gap": plan.gap,
-        "moves": plan.moves,
+        "placements": placements(plan.wire),
     }
-    if with_placements:
-        data["placements"] = placements(plan.wire)
-    return data

@@ -14,13 +14,12 @@ from registry.profiling import OPEN
 from scheduler.allocation.problem import (
     ApplicationDemand,
     CandidateVariant,
-    CostWeights,
     DeviceResources,
     Problem,
 )
 from scheduler.control import sizes
 from scheduler.control.wire import points_of
-from scheduler.members.presence import silence_counts
+from scheduler.presence import silence_counts
 from workers.protocol.specs import ProfilePoint
 
 #: a device whose node has been silent for longer is planned without
@@ -80,7 +79,6 @@ def assemble(
     devices: list[registry.Device],
     mixes: Mapping[str, Mapping[int, float]] | None = None,
     expected: Mapping[str, float] | None = None,
-    slow: Mapping[str, float] | None = None,
 ) -> Problem:
     """Return the problem as of now.
 
@@ -91,18 +89,17 @@ def assemble(
         demand: items/s by application, margins not included.
         mixes: shares of it by size class, for applications where that is known.
         expected: the forecast by application without its margin.
-        slow: share of its time with which an interfered device counts.
     """
     applications = list(registry.Application.objects.filter(state=registry.Application.State.ACTIVE))
     variants = _variants(applications, mixes or {})
     with_variants = {variant.application for variant in variants if variant.profiles}
     return Problem(
-        devices=_devices(devices, {variant.id for variant in variants}, slow or {}),
+        devices=_devices(devices, {variant.id for variant in variants}),
         applications=tuple(
             ApplicationDemand(
                 id=application.name,
                 slo_s=application.slo_ms / 1000,
-                demand=demand.get(application.name, 0.0) * settings.NEREUS.headroom,
+                demand=demand.get(application.name, 0.0),
                 weight=application.weight,
                 floor=application.floor,
                 expected=(expected or {}).get(application.name),
@@ -113,12 +110,6 @@ def assemble(
         variants=variants,
         time_limit_s=settings.NEREUS.solve_s,
         milp_s=settings.NEREUS.solve_s / 3,
-        costs=CostWeights(
-            settings.NEREUS.infadapter_alpha,
-            settings.NEREUS.infadapter_beta,
-            settings.NEREUS.infadapter_gamma,
-            settings.NEREUS.infadapter_cores or None,
-        ),
     )
 
 
@@ -137,9 +128,7 @@ def _variants(
     )
 
 
-def _devices(
-    devices: list[registry.Device], variants: Collection[str], slow: Mapping[str, float]
-) -> tuple[DeviceResources, ...]:
+def _devices(devices: list[registry.Device], variants: Collection[str]) -> tuple[DeviceResources, ...]:
     """Device types with open profile jobs keep the profiling share of their time free."""
     jobs = registry.ProfileJob.objects.filter(state__in=OPEN)
     being_profiled = set(jobs.values_list("device_type", flat=True))
@@ -149,7 +138,7 @@ def _devices(
             id=device.ref,
             type=device.type,
             memory_bytes=device.memory_bytes or None,
-            available=(reserved if device.type in being_profiled else 1.0) * slow.get(device.ref, 1.0),
+            available=reserved if device.type in being_profiled else 1.0,
             loaded=frozenset(str(pk) for pk in device.warm if str(pk) in variants),
             cost=costs.get(device.type, costs.get(device.kind, 1.0)),
             cores=max(1, len(device.cores)),

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
@@ -21,7 +22,7 @@ from scheduler import live, troubles
 from scheduler.members import admission, certificates, peers, standing
 from scheduler.members.batches import Seen, batches
 from scheduler.members.commits import together
-from scheduler.members.configurations import changed, configurations, in_thread
+from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.contents import Registered
 from scheduler.members.intake import MAX_MESSAGE, IntakeLimits
 from scheduler.members.lag import Lag
@@ -83,10 +84,9 @@ class AcceptedLink:
         self.turned_away = self.replaced = False
         self.seen_at = 0.0
         self.lag = Lag()
-        self.messages_sent = 0
         self.sent_hash = ""
         self.behind_since: float | None = None
-        self.requests = certificates.Requests()
+        self.certified_at = -math.inf
 
     @classmethod
     async def serve(cls, scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send) -> None:
@@ -129,7 +129,7 @@ class AcceptedLink:
             return
         self.turned_away = True
         name = self.member.name if self.member is not None else None
-        logger.warning("member_refused", kind=self.kind.__name__.lower(), name=name, code=code, reason=reason)
+        logger.warning("member_refused", kind=self.kind.word, name=name, code=code, reason=reason)
         # A close frame's reason holds 123 bytes.
         shown = reason.encode()[:120].decode(errors="ignore")
         await self._send({"type": "websocket.close", "code": code, "reason": shown})
@@ -166,9 +166,6 @@ class AcceptedLink:
         if statistics and not self.intake.takes_statistics(time.monotonic()):
             self.losses.log("statistics", name, f"more than one report a second ({self.intake.surplus} skipped so far)")
             return
-        if isinstance(message, control.RenewCertificate):
-            await self._attempt(self._renew(message.certificate_request), type(message).__name__)
-            return
         # Without Redis each would wait for a time-out, and the next ones would be taken for a burst.
         if not (statistics and troubles.pausing(troubles.REDIS)):
             await self._attempt(self.handle(message), type(message).__name__)
@@ -176,7 +173,6 @@ class AcceptedLink:
             await self._attempt(self.compare(message), type(message).__name__)
 
     def _see(self) -> None:
-        """Store now and then that the member sent something, in the background."""
         if time.monotonic() - self.seen_at > SEEN_EVERY_S:
             self.seen_at = time.monotonic()
             batches().seen.put(self._seen)
@@ -236,7 +232,7 @@ class AcceptedLink:
             return False
         self.member, self.claims = admitted.member, admitted.claims
         self.join_message = message
-        kind, address = self.kind.__name__.lower(), self.peer.address
+        kind, address = self.kind.word, self.peer.address
         logger.info(
             "member_joined", kind=kind, name=message.name, state=self.member.state, claims=self.claims, address=address
         )
@@ -283,7 +279,8 @@ class AcceptedLink:
             await together(standing.waits, self.kind, self.member.pk, self.channel_name)
         elif not self.approved:
             issued, credential = await together(self._store_admission)
-            self.standing, self.claims, since = now, False, time.monotonic()
+            self.standing, self.claims = now, False
+            since = self.certified_at = time.monotonic()
             await self.say(control.Joined(member=self.member.pk, credential=credential, issued=issued))
         if now is not before:
             await self.announce(lambda: self._tell_browsers(True), "event")
@@ -299,19 +296,18 @@ class AcceptedLink:
         registered = await configurations().registered()
         await self.follow(registered)
         row = registered.rows.get((self.kind, self.member.pk))
-        asks = bool(self.join_message.certificate_request) and row is not None
-        if asks and self.requests.prompts(row, registered.authority, time.monotonic()):
-            await self.say(control.CertificateDue())
+        if row is not None and certificates.due(row, registered.authority, timezone.now()):
+            await self._certify()
 
     async def announce_change(self) -> None:
-        if not await self.announce(in_thread(changed), "change"):
+        if not await self.announce(in_thread(live.members_changed), "change"):
             configurations().look()
 
-    async def _renew(self, request: str) -> None:
-        if not self.requests.takes(time.monotonic()):
-            await self.say(control.IssuedCertificate(refused="too many certificate requests; the next one in a minute"))
-            return
-        await self.say(await together(certificates.issue, self.member, request, self.peer, self.channel_name))
+    async def _certify(self) -> None:
+        request = self.join_message.certificate_request
+        if request and time.monotonic() - self.certified_at >= certificates.RENEW_EVERY_S:
+            self.certified_at = time.monotonic()
+            await self.say(await together(certificates.issue, self.member, request, self.peer, self.channel_name))
 
     def _standing(self, row: standing.Row | None) -> Standing:
         return standing.standing(row, self.channel_name, self.claims)
@@ -326,13 +322,13 @@ class AcceptedLink:
     async def _tell_browsers(self, connected: bool) -> None:
         if self.claims:
             # Nothing about the member itself has changed.
-            await live.publish_async("changed", {"kind": self.kind.__name__.lower(), "ref": self.member.name})
+            await live.publish_async("changed", {"kind": self.kind.word, "ref": self.member.name})
             return
         row = await in_thread(standing.row_of)(self.kind, self.member.pk)
         await live.publish_async(
             "member",
             {
-                "kind": self.kind.__name__.lower(),
+                "kind": self.kind.word,
                 "name": self.member.name,
                 "state": row.state if row is not None else None,
                 "connected": connected,
@@ -347,11 +343,10 @@ class AcceptedLink:
 
     async def _send_text(self, text: str) -> None:
         if not self.turned_away:
-            self.messages_sent += 1
             await self._send({"type": "websocket.send", "text": text})
 
     async def _configure(self, config: control.NodeConfig | control.GatewayConfig) -> None:
-        self.lag.sent(time.monotonic(), self.messages_sent + 1)
+        self.lag.sent(time.monotonic())
         self.sent_hash = config.hash
         await self.say(config)
 
@@ -359,16 +354,15 @@ class AcceptedLink:
         """Answer a member that holds another configuration than it should; warn later."""
         wanted = await self.configuration()
         now = time.monotonic()
-        if self.lag.report(stats.config_hash, wanted.hash, now - max(0.0, stats.at), now, stats.received):
+        if self.lag.report(stats.config_hash, wanted.hash, now - max(0.0, stats.at), now):
             held = stats.plan_version
             logger.info("configuration_repeated", member=self.member.name, held=held, plan=wanted.plan.version)
             await self._configure(wanted)
-        if self.lag.warns(now) != (self.behind_since is not None):
-            await self._warn(now)
-
-    async def _warn(self, now: float) -> None:
-        """Have browsers show that the member is behind, or that it has caught up."""
         behind = self.lag.behind_since(now)
+        if (behind is not None) != (self.behind_since is not None):
+            await self._warn(behind, now)
+
+    async def _warn(self, behind: float | None, now: float) -> None:
         since = timezone.now() - timedelta(seconds=now - behind) if behind is not None else None
         await together(standing.set_behind, self.kind, self.member.pk, self.channel_name, since)
         self.behind_since = since.timestamp() if since is not None else None
@@ -385,7 +379,7 @@ class AcceptedLink:
             await self.announce(lambda: self._tell_browsers(False), "event")
             if self.approved:
                 await self.announce(self.left, "event")
-        logger.info("member_left", kind=self.kind.__name__.lower(), name=self.member.name, code=code)
+        logger.info("member_left", kind=self.kind.word, name=self.member.name, code=code)
 
     # --- of a kind ----------------------------------------------------------------------------------------------------
 

@@ -48,7 +48,6 @@ class NodeLink(AcceptedLink):
         return await configurations().node(self.member.pk, since)
 
     async def follow(self, registered: Registered) -> None:
-        """Order the profile jobs that are new to the node, and cancel those that ended."""
         running, before = registered.jobs.get(self.member.pk, {}), self.running
         self.running = running
         if before is None or running == before:
@@ -86,9 +85,7 @@ class NodeLink(AcceptedLink):
                 )
                 await in_thread(requests.request_plan)("overload", detail, at_most_every_s=3)
             case control.FaultReport():
-                event = await in_thread(faults.record)(self.member, message)
-                if event is not None:
-                    await live.publish_async("fault", event)
+                await in_thread(faults.record)(self.member, message)
             case control.Drift():
                 await in_thread(results.drifted)(self.member, message)
             case control.ProfileProgress():

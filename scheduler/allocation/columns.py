@@ -55,7 +55,7 @@ CLOSE = 3e-2
 #: Points for each weighted item served in bounds of accuracy: at so many, nothing is left out for its sake.
 FIRST = 1e4
 #: Parts into which plans are split at most for a bound.
-PARTS = 8
+PARTS = 5
 #: Part of a device from which a content is in use.
 IN_USE = 1e-3
 #: Distance from a whole number of hosts from which plans are split there.

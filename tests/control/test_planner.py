@@ -19,18 +19,10 @@ from scheduler.control.planner import make_plan
 from scheduler.members import contents
 from scheduler.models import Plan
 from scheduler.plans import event
-from tests.control.world import KIND, application, arrive, listening, node, requested, seen, variant
+from tests.control.world import KIND, application, arrive, node, requested, seen, variant
 from workers.protocol import specs
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
-
-
-@pytest.fixture
-def digits(clean_redis):
-    listening(clean_redis)
-    node()
-    owner = application()
-    return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)
 
 
 def planned(plan: Plan) -> set[str]:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import shutil
-import tempfile
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -33,13 +30,6 @@ from workers.protocol import control, specs
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 DAY_S = 86_400
-
-
-@pytest.fixture
-def home():
-    folder = Path(tempfile.mkdtemp(prefix="nc-"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def wire(version: int, *devices: str) -> dict:

@@ -8,21 +8,16 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from registry.models import Application, Device, Fault, Gateway, Node, ProfileJob, Variant
+from registry.models import Application, Device, Gateway, Node, ProfileJob, Variant
 from scheduler import plans
-from scheduler.members import faults
 from scheduler.models import Plan
-
-RECENT_PLANS = 20
-RECENT_JOBS = 10
-RECENT_FAULTS = 20
 
 
 def snapshot() -> dict[str, Any]:
     """Everything that the live page shows besides per-second figures.
 
     ``now``: unix seconds of this box. ``plan``: the newest plan as a ``plan`` event, or None. ``jobs``: open profile
-    jobs as ``profile`` events. ``recent``: what happened recently, oldest first: ``{"t", "event", "data"}``.
+    jobs as ``profile`` events.
     """
     latest = Plan.objects.first()
     return {
@@ -34,7 +29,6 @@ def snapshot() -> dict[str, Any]:
         "devices": [_device(item) for item in Device.objects.select_related("node")],
         "plan": plans.event(latest) if latest else None,
         "jobs": [_job(item) for item in _jobs().filter(state__in=["queued", "running"])],
-        "recent": _recent(),
     }
 
 
@@ -53,7 +47,6 @@ def _member(member: Node | Gateway) -> dict[str, Any]:
         "name": member.name,
         "state": member.state,
         "connected": member.connected,
-        "behind_since": member.behind_since.timestamp() if member.behind else None,
     }
 
 
@@ -86,17 +79,3 @@ def _job(job: ProfileJob) -> dict[str, Any]:
         "points": [],
         "detail": job.detail,
     }
-
-
-def _recent() -> list[dict[str, Any]]:
-    happened = [
-        {"t": plan.created.timestamp(), "event": "plan", "data": plans.event(plan, with_placements=False)}
-        for plan in Plan.objects.defer("problem", "inputs", "wire", "reasons")[:RECENT_PLANS]
-    ]
-    ended = _jobs().filter(finished__isnull=False).order_by("-finished")[:RECENT_JOBS]
-    happened += [
-        {"t": fault.at.timestamp(), "event": "fault", "data": faults.event(fault)}
-        for fault in Fault.objects.select_related("variant__application")[:RECENT_FAULTS]
-    ]
-    happened += [{"t": job.finished.timestamp(), "event": "profile", "data": _job(job)} for job in ended]
-    return sorted(happened, key=lambda item: item["t"])

@@ -49,21 +49,11 @@ def placements(wire: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def event(plan: Plan, *, with_placements: bool = True) -> dict[str, Any]:
-    data = {
+def event(plan: Plan) -> dict[str, Any]:
+    """A plan as browsers read it; ``created``: unix seconds."""
+    return {
         "version": plan.pk,
         "created": plan.created.timestamp(),
         "trigger": plan.trigger,
-        "detail": plan.trigger_detail,
-        "status": plan.status,
-        "accuracy": plan.accuracy,
-        "demand": plan.demand,
-        "served": plan.served,
-        "left_out": left_out(plan),
-        "solve_ms": plan.solve_s * 1000,
-        "gap": plan.gap,
-        "moves": plan.moves,
+        "placements": placements(plan.wire),
     }
-    if with_placements:
-        data["placements"] = placements(plan.wire)
-    return data

@@ -11,14 +11,14 @@ from django.db.models import Max
 from django.urls import reverse
 from django.utils import timezone
 
-from registry.models import AuditEntry, Gateway, Member, Node, Variant
+from registry.models import AuditEntry, Fault, Gateway, Member, Node, Variant
 from scheduler import live
 from scheduler.history.models import Mark
 from scheduler.models import Plan
 from scheduler.presence import silence_counts
 from scheduler.words import several
 
-#: uploads so long after the first of a mark are part of it
+#: uploads and faults so long after the first of a mark are part of it
 TOGETHER = timedelta(minutes=1)
 
 
@@ -62,6 +62,15 @@ def uploaded(sender: type[Variant], instance: Variant, created: bool, raw: bool 
     link = reverse("console:application", kwargs={"name": owner})
     if not _joined(owner, instance.name):
         mark(Mark.Kind.UPLOAD, f"{owner}/{instance.name} uploaded", subject=f"variant {owner}", link=link)
+
+
+def faulted(sender: type[Fault], instance: Fault, created: bool, raw: bool = False, **_: Any) -> None:
+    """Mark a run that went wrong; those of a variant within a minute are one mark."""
+    now, subject = timezone.now(), f"fault of {instance.variant}"
+    if not created or raw or Mark.objects.filter(subject=subject, at__gt=now - TOGETHER, at__lte=now).exists():
+        return
+    link = reverse("console:application", kwargs={"name": instance.variant.application.name})
+    mark(Mark.Kind.LOST, f"{instance.variant} on {instance.device}: {instance.detail}", subject=subject, link=link)
 
 
 def changed(sender: type[AuditEntry], instance: AuditEntry, created: bool, raw: bool = False, **_: Any) -> None:

@@ -6,7 +6,6 @@ A variant that keeps crashing is blocked, and one whose queries influence each o
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 from django.utils import timezone
 
@@ -26,20 +25,16 @@ WINDOW = timedelta(seconds=WINDOW_S)
 KEPT = 1000
 
 
-def record(node: Node, message: control.FaultReport) -> dict[str, Any] | None:
-    """Store a fault of one of the node's devices.
-
-    Returns:
-        An event for browsers, or None where device or variant is gone.
-    """
+def record(node: Node, message: control.FaultReport) -> None:
+    """Store a fault of one of the node's devices, unless device or variant is gone."""
     device = Device.objects.filter(node=node, ref=message.device).first()
     variant = Variant.objects.filter(pk=message.variant).select_related("application").first()
     if device is None or variant is None:
-        return None
+        return
     if message.cause == Fault.Cause.MIXED and variant.state == Variant.State.PROFILING:
         # Nobody has had an answer of it yet.
         services.run_alone(variant, storable(message.detail))
-        return None
+        return
     fault = Fault.objects.create(
         variant=variant,
         device=device.ref,
@@ -55,7 +50,6 @@ def record(node: Node, message: control.FaultReport) -> dict[str, Any] | None:
         _block_if_frequent(variant, device.type)
     elif fault.cause == Fault.Cause.MIXED:
         services.run_alone(variant, fault.detail)
-    return event(fault)
 
 
 def _block_if_frequent(variant: Variant, device_type: str) -> None:
@@ -70,15 +64,3 @@ def _block_if_frequent(variant: Variant, device_type: str) -> None:
     if Profile.objects.filter(variant=variant, device_type=device_type, blocked="").update(blocked=why):
         logger.error("variant_blocked", variant=str(variant), device_type=device_type, crashes=crashes)
         request_plan("change", f"{variant} is blocked on {device_type}: it keeps crashing")
-
-
-def event(fault: Fault) -> dict[str, Any]:
-    return {
-        "fault": fault.pk,
-        "application": fault.variant.application.name,
-        "variant_name": fault.variant.name,
-        "device": fault.device,
-        "device_type": fault.device_type,
-        "cause": fault.cause,
-        "detail": fault.detail,
-    }

@@ -85,9 +85,7 @@ class NodeLink(AcceptedLink):
                 )
                 await in_thread(requests.request_plan)("overload", detail, at_most_every_s=3)
             case control.FaultReport():
-                event = await in_thread(faults.record)(self.member, message)
-                if event is not None:
-                    await live.publish_async("fault", event)
+                await in_thread(faults.record)(self.member, message)
             case control.Drift():
                 await in_thread(results.drifted)(self.member, message)
             case control.ProfileProgress():

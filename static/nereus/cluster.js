@@ -33,24 +33,18 @@ export class Cluster {
     return true;
   }
 
-  // True where the state itself (not only what is warm) changed.
+  // Whether the device is known.
   applyDeviceState(data) {
     const device = this.devices.get(data.device);
-    if (!device) return false;
-    const moved = device.state !== data.state;
-    Object.assign(device, { state: data.state, warm: data.warm ?? device.warm, detail: data.detail ?? "" });
-    return moved;
+    if (device) Object.assign(device, { state: data.state, warm: data.warm ?? device.warm, detail: data.detail ?? "" });
+    return Boolean(device);
   }
 
-  // What changed: "link" (connection or approval), "lag" (it fell behind or caught up), "nothing"; null: not known yet.
+  // Whether the member is known.
   applyMember(data) {
-    const members = data.kind === "gateway" ? this.gateways : this.nodes;
-    const member = members.get(data.name);
-    if (!member) return null;
-    const link = member.state !== data.state || member.connected !== data.connected;
-    const lag = (member.behind_since ?? null) !== (data.behind_since ?? null);
-    Object.assign(member, { state: data.state, connected: data.connected, behind_since: data.behind_since ?? null });
-    return link ? "link" : lag ? "lag" : "nothing";
+    const member = (data.kind === "gateway" ? this.gateways : this.nodes).get(data.name);
+    if (member) Object.assign(member, { state: data.state, connected: data.connected });
+    return Boolean(member);
   }
 
   applyNodeSecond(data) {

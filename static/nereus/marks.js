@@ -1,4 +1,4 @@
-// Marks of events: plans that moved variants, members that were lost, uploads, changes by people and notes, in charts and as a list.
+// Marks of events: plans that moved variants, members that were lost, faults, uploads, changes by people and notes, in charts and as a list.
 
 import { css } from "./colors.js";
 import { el, keepFocus } from "./dom.js";

@@ -3,7 +3,6 @@
 import { ClusterMap } from "./cells.js";
 import { Dashboard } from "./dashboard.js";
 import { setText } from "./dom.js";
-import { Feed } from "./feed.js";
 import { age, ms, percent, rate } from "./format.js";
 import { live } from "./live.js";
 import { ApplicationRows } from "./rows.js";
@@ -14,7 +13,6 @@ const byId = (id) => document.getElementById(id);
 const board = new Dashboard(live);
 const { cluster } = board;
 const map = new ClusterMap(byId("map"), cluster);
-const feed = new Feed(byId("feed"));
 const rows = new ApplicationRows(cluster, (begin, end) => timeline.set({ begin, end }));
 const timeline = new Timeline(board, { reads: (begin, end) => rows.read(begin, end) });
 // After so long a page without a report has missed some.
@@ -83,29 +81,16 @@ function tick() {
 }
 
 live
-  .on("snapshot", (data) => {
-    for (const { t, event, data: what } of data.recent ?? []) feed[event](t, what);
-    structure();
-  })
-  .on("plan", (data) => {
-    if (!cluster.applyPlan(data, board.serverNow())) return;
-    feed.plan(cluster.plan.created, cluster.plan);
-    structure();
-  })
+  .on("snapshot", structure)
+  .on("plan", (data) => { if (cluster.applyPlan(data, board.serverNow())) structure(); })
   .on("device_state", (data) => {
-    if (!cluster.devices.has(data.device)) return askSnapshot(); // a device that just joined
-    if (cluster.applyDeviceState(data)) feed.add(board.serverNow(), "device", data.state, `${data.device} is ${data.state}${data.detail ? `: ${data.detail}` : ""}`, { href: "/nodes/" });
+    if (!cluster.applyDeviceState(data)) return askSnapshot(); // a device that just joined
     map.renderSoon(() => map.tick(board.serverNow()));
   })
   .on("member", (data) => {
-    const changed = cluster.applyMember(data);
-    if (changed === null) askSnapshot();
-    if (changed === "lag") feed.add(board.serverNow(), data.kind, data.behind_since ? "down" : "up", `${data.kind} ${data.name} ${data.behind_since ? "does not take over the current configuration" : "has the current configuration again"}`, { href: "/nodes/" });
-    else feed.add(board.serverNow(), data.kind, data.connected ? "up" : "down", `${data.kind} ${data.name} ${data.connected ? "is connected" : "has disconnected"} (${data.state})`, { href: "/nodes/" });
+    if (!cluster.applyMember(data)) askSnapshot();
     map.renderSoon(() => map.tick(board.serverNow()));
   })
-  .on("profile", (data) => feed.profile(board.serverNow(), data))
-  .on("fault", (data) => feed.fault(board.serverNow(), data))
   .on("mark", (data) => timeline.mark(data))
   .on("changed", askSnapshot);
 

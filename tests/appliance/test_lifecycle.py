@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,13 +19,19 @@ import psutil
 import pytest
 import websockets
 
-from tests.running import ROOT, RunningAppliance, eventually, register, v2_request
+from tests.forked import of_commands
+from tests.running import RunningAppliance, eventually, register, v2_request
 from tools.child import READY, SERVING
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     return tmp_path_factory.mktemp("lifecycle") / "home"
+
+
+def manage(appliance: RunningAppliance, *arguments: str) -> None:
+    done = of_commands().run("manage.py", *arguments, env=appliance.environment)
+    assert done.returncode == 0, done.stderr
 
 
 def gone(appliance: RunningAppliance) -> None:
@@ -42,6 +47,7 @@ def test_ctrl_c_ends_everything_in_order_with_connections_open(home, tiny_models
     holding = threading.Thread(target=lambda: asyncio.run(_hold_websocket(appliance)), daemon=True)
     holding.start()
     assert len(appliance.group_members()) >= 9
+    manage(appliance, "backup", str(home.parent / "backup.tar"))
     appliance.stop(signal.SIGINT)
     assert appliance.process.returncode == 0, appliance.output
     gone(appliance)
@@ -88,7 +94,7 @@ def test_the_second_start_remembers_everything_and_serves_without_a_usable_datab
     Queries are answered from what is on disk. Once the database is repaired the console comes up by itself.
     """
     appliance = RunningAppliance(home)
-    before = appliance.credentials
+    before, held = appliance.credentials, int((home / "plan_version").read_text())
     left = home / "tmp" / "left"
     left.write_bytes(b"of an upload that a kill cut off")
     database = home / "nereus.sqlite3"
@@ -115,29 +121,49 @@ def test_the_second_start_remembers_everything_and_serves_without_a_usable_datab
         assert appliance.credentials == before
         assert before["console_password"] not in appliance.output
         assert not left.exists()
+        eventually(lambda: int((home / "plan_version").read_text()) > held, why="a newer plan than the backup has")
         _spooled_in(appliance, home / "tmp")
     finally:
         appliance.stop()
     gone(appliance)
 
 
+class Restored(RunningAppliance):
+    """A start from the first one's backup, with secrets that are newer or broken."""
+
+    def __init__(self, home: Path):
+        super().__init__(home)
+        self.before, self.held = self.credentials, int((home / "plan_version").read_text())
+        manage(self, "restore", str(home.parent / "backup.tar"))
+        (home / "credentials.json").write_bytes(b"")
+        found = (home / "members").glob("node-*.json")
+        (self.node,) = [path for path in found if not path.name.endswith("-config.json")]
+        self.node.write_text(json.dumps(json.loads(self.node.read_text()) | {"credential": "newer"}))
+
+
 @pytest.fixture(scope="module")
-def reissued(home):
-    before = RunningAppliance(home).credentials
-    (home / "credentials.json").write_bytes(b"")
-    appliance = RunningAppliance(home)
+def restored(home):
+    appliance = Restored(home)
     try:
-        yield appliance.start(), before
+        yield appliance.start()
     finally:
         appliance.stop()
 
 
-def test_credentials_that_a_power_cut_broke_replace_nothing(reissued):
-    appliance, before = reissued
-    after = appliance.credentials
-    assert after["console_user"] == "admin-2" and after["console_password"] in appliance.output
-    with appliance.inference() as client:
-        for key in (before["api_key"], after["api_key"]):
+def test_members_follow_newer_plans_after_a_restore(restored):
+    eventually(lambda: json.loads(restored.node.read_text())["credential"] != "newer", why="the node joined anew")
+    received = lambda: [line["version"] for line in restored.events("plan_received")]  # noqa: E731
+    eventually(lambda: received()[-1] > restored.held, why="plans above those that members held")
+    with restored.rest() as client:
+        devices = lambda: client.get("/devices/").json()["results"]  # noqa: E731
+        eventually(lambda: {device["state"] for device in devices()} == {"up"}, why="devices up")
+
+
+def test_credentials_that_a_power_cut_broke_replace_nothing(restored):
+    after = restored.credentials
+    assert after["console_user"] == "admin-2" and after["console_password"] in restored.output
+    with restored.inference() as client:
+        for key in (restored.before["api_key"], after["api_key"]):
             client.headers["Authorization"] = f"Bearer {key}"
             eventually(
                 lambda: client.post("/v2/models/kept/infer", json=v2_request()).status_code == 200,
@@ -145,23 +171,10 @@ def test_credentials_that_a_power_cut_broke_replace_nothing(reissued):
             )
 
 
-def test_a_second_appliance_in_the_same_home_is_refused(reissued):
-    first, _ = reissued
-    second = subprocess.run(
-        [sys.executable, "manage.py", "up"],
-        cwd=ROOT,
-        env={**first.environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def test_a_second_appliance_in_the_same_home_is_refused(restored):
+    second = of_commands().run("manage.py", "up", env=restored.environment)
     assert second.returncode != 0 and "another appliance" in second.stderr
-    first.process.kill()
-    first.process.wait()
-    gone_after_kill(first)
-
-
-def gone_after_kill(appliance: RunningAppliance) -> None:
-    eventually(lambda: not appliance.group_members(), why="no process left after kill -9")
-    assert appliance.ports_open() == []
+    restored.process.kill()
+    restored.process.wait()
+    eventually(lambda: not restored.group_members(), why="no process left after kill -9")
+    assert restored.ports_open() == []

@@ -162,11 +162,7 @@ def test_a_role_makes_and_says_what_it_needs_and_nothing_else(boxes):
     assert "Inference" in gateway.read() and "Console" not in gateway.output
     assert "Serving after" in node.read() and "Console" not in node.output and "Inference" not in node.output
     services_of = [{line["service"] for line in one.events("service_started")} for one in boxes]
-    assert services_of == [
-        {"redis", "prepare", "web", "celery", "planning", "simulation"},
-        {"gateway"},
-        {"node"},
-    ]
+    assert services_of == [{"redis", "prepare", "web", "celery", "planning", "simulation"}, {"gateway"}, {"node"}]
     for member in (gateway, node):
         made = {path.name for path in member.home.iterdir()}
         assert made <= {"lock", "logs", "members", "run", "cache"}, "no secrets, no database, no certificates"

@@ -18,7 +18,7 @@ from django.core.management import call_command
 from appliance import secrets
 from appliance.local.firststart import prepare
 from registry import authority, console_key, members
-from registry.models import ApiKey, ApiToken, JoinToken, hash_secret
+from registry.models import ApiKey, ApiToken, JoinToken, Node, hash_secret
 from tests.running import ROOT
 from workers.settings import Settings, SettingsError
 from workers.trust.server import OwnCertificate
@@ -202,10 +202,13 @@ def test_all_credentials_are_renewed_at_once(home):
     old, before = secrets.credentials(home), rows()
     key = secrets.secret_key(home)
     ApiKey.objects.create(name="client", prefix="x", key_hash="y")
-    issuer = authority.locked().key_hash
-    call_command("rotate", all=True, stdout=io.StringIO())
+    Node.objects.create(name="box", state="approved", credential_hash=hash_secret("old"))
+    issuer, printed = authority.locked().key_hash, io.StringIO()
+    call_command("rotate", all=True, stdout=printed)
     values = secrets.credentials(home)
     works(values)
+    assert "rotated password" in printed.getvalue() and values["console_password"] not in printed.getvalue()
+    assert Node.objects.get().credential_hash == ""
     assert not before & rows()
     assert not {name for name in secrets.ENTRIES[1:] if values[name] == old[name]}
     assert secrets.secret_key(home) != key

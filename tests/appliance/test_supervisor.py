@@ -296,11 +296,7 @@ async def test_what_runs_once_reports_its_lines_and_is_repeated_until_it_succeed
     async with supervised(tmp_path, once, then) as (_, lines):
         await up(then)
     assert tries.read_text() == "xxx"
-    assert lines == [
-        "prepare: the database is broken. It is tried again, at least every 30 s.",
-        "first",
-        "second",
-    ]
+    assert lines == ["prepare: the database is broken. It is tried again, at least every 30 s.", "first", "second"]
 
 
 def test_restarts_come_at_once_then_with_growing_pauses():

@@ -22,6 +22,7 @@ from scheduler.control.leases import TTL_S
 from tests import postgresql
 from tests.control.linked import TIMING, background, until
 from tests.control.world import KIND
+from tests.forked import of_commands
 from tests.running import ROOT, RunningAppliance, eventually
 from tools.waiting import eventually_async
 from workers.link import MemberLink, Membership
@@ -29,10 +30,7 @@ from workers.protocol import control
 from workers.protocol.specs import DeviceInfo, DeviceState
 from workers.settings import Settings
 
-pytestmark = [
-    pytest.mark.wide,
-    postgresql.needed,
-]
+pytestmark = [pytest.mark.wide, postgresql.needed]
 
 FILL = """
 from registry.models import JoinToken, hash_secret
@@ -51,8 +49,7 @@ class Home(RunningAppliance):
         self.processes: dict[str, subprocess.Popen] = {}
 
     def run(self, *arguments: str) -> None:
-        command = [sys.executable, "manage.py", *arguments]
-        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True)
+        done = of_commands().run("manage.py", *arguments, env=self.environment)
         assert done.returncode == 0, done.stderr[-3000:]
 
     def start_all(self) -> None:

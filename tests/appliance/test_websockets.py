@@ -62,13 +62,7 @@ BAD = {
         4400,
         "join_gateway",
     ),
-    "a name in use": (
-        "/ws/node/",
-        "join",
-        [json.dumps({**NODE, "name": "box"})],
-        4401,
-        "connected already",
-    ),
+    "a name in use": ("/ws/node/", "join", [json.dumps({**NODE, "name": "box"})], 4401, "connected already"),
 }
 
 

@@ -119,26 +119,6 @@ def test_no_plan_is_lost_between_the_pages_of_a_history_full_of_bursts(staff, cl
     assert counted == len(made)
 
 
-def test_the_live_feed_tells_a_rise_of_demand_in_one_line(run_script):
-    lines = run_script(
-        """
-        const { Feed } = await import("/nereus/feed.js");
-        const list = document.createElement("ul");
-        const feed = new Feed(list);
-        const numbers = { demand: 10, served: 10, accuracy: 99, moves: 0 };
-        const plan = (t, version, trigger) => feed.plan(t, { version, trigger, ...numbers });
-        plan(100, 1, "period");
-        plan(101, 2, "burst"); plan(102, 3, "burst"); plan(103, 4, "overload"); plan(103, 4, "overload");
-        plan(120, 5, "burst"); plan(130, 6, "period"); plan(131, 7, "burst");
-        while (!list.children.length) await new Promise((drawn) => setTimeout(drawn, 10));
-        return [...list.children].map((line) => line.querySelector("a").textContent.split(" ")[1]
-            + (line.querySelector(".plain") ? " " + line.querySelector(".plain").textContent : "")
-            + ` in ${line.children.length} columns`);
-        """
-    )
-    assert lines == [f"{line} in 3 columns" for line in ("7", "6", "5", "4 3 plans", "1")]
-
-
 def test_plans_that_changed_nothing_are_one_row_with_a_count(staff, cluster):
     made = plans(cluster["best"], ("period", 90), *[("period", 60 - i) for i in range(5)], ("change", 5))
     Plan.objects.filter(pk__in=made[1:6]).update(changed=False)

@@ -90,9 +90,8 @@ async def test_a_browser_first_gets_the_state_then_events(staff, cluster):
             "box/cpu1": "down",
         }
         assert {node["name"]: node["state"] for node in snapshot["nodes"]} == {"box": "approved", "shed": "pending"}
-        assert snapshot["plan"]["version"] == plan.pk and snapshot["plan"]["left_out"] == {"digits": 5.0}
+        assert snapshot["plan"]["version"] == plan.pk
         assert [p["variant_name"] for p in snapshot["plan"]["placements"]] == ["best"]
-        assert [happened["data"]["version"] for happened in snapshot["recent"]] == [plan.pk]
         await live.publish_async("changed", {"kind": "variant", "ref": "digits/best"})
         assert await browser.until("changed") == {"kind": "variant", "ref": "digits/best"}
 

@@ -208,12 +208,7 @@ def test_a_plan_says_what_it_hosts_leaves_out_and_why(staff, cluster):
 
 @pytest.mark.parametrize(
     ("method", "gap", "shown"),
-    [
-        ("milp", 0.004, "MILP, proved"),
-        ("milp", 0.02, "MILP, not proved"),
-        ("search", 0.02, "search"),
-        ("", 0.0, None),
-    ],
+    [("milp", 0.004, "MILP, proved"), ("milp", 0.02, "MILP, not proved"), ("search", 0.02, "search"), ("", 0.0, None)],
 )
 def test_a_plan_says_how_it_was_decided(staff, cluster, method, gap, shown):
     plan = add_plan(cluster["best"])

@@ -40,13 +40,7 @@ def test_devices_keep_their_figures_and_the_variants_that_ran():
     event = {"event": "node_second", "data": {"t": 5, "node": "box", "devices": [msgspec.to_builtins(second)]}}
     (found,) = slim(event)["data"]["devices"]
     assert found.pop("variants") == [{"variant": 1, "rows": 4, "batches": 2, "drift": 1.23}]
-    assert found == {
-        "device": "box/cpu0",
-        "busy": 0.123,
-        "memory_bytes": 7,
-        "plan_version": 3,
-        "watts": 3.2,
-    }
+    assert found == {"device": "box/cpu0", "busy": 0.123, "memory_bytes": 7, "plan_version": 3, "watts": 3.2}
     other = {"event": "plan", "data": {"version": 1}}
     assert slim(other) is other
 

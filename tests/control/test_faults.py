@@ -10,10 +10,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from console.snapshot import snapshot
 from registry import profiling
 from registry.models import Device, Fault, Profile
 from scheduler.control.assemble import assemble
+from scheduler.history.models import Mark
 from scheduler.members import contents, faults
 from scheduler.models import Plan
 from scheduler.profiling import dispatch, results
@@ -54,20 +54,19 @@ def planned_on(variant) -> set[str]:
     return {kind for known in problem.variants if known.id == str(variant.pk) for kind in known.profiles}
 
 
-def test_a_fault_is_kept_and_sent_to_browsers(box, small):
-    event = faults.record(box, fault(small, "stopped"))
-    assert event["application"] == "digits" and event["variant_name"] == "small" and event["cause"] == "stopped"
-    assert event["device"] == "box/cpu0"
-    (shown,) = [item for item in snapshot()["recent"] if item["event"] == "fault"]
-    assert shown["data"] == event
+def test_a_fault_is_kept_and_those_of_a_minute_are_marked_once(box, small):
+    for _ in range(2):
+        faults.record(box, fault(small, "stopped"))
+    assert [(kept.variant, kept.device, kept.cause) for kept in Fault.objects.all()] == [
+        (small, "box/cpu0", "stopped")
+    ] * 2
+    (shown,) = Mark.objects.filter(kind=Mark.Kind.LOST)
+    assert (shown.text, shown.link) == ("digits/small on box/cpu0: killed by SIGSEGV", "/applications/digits/")
 
 
 def test_what_is_gone_is_no_news(box, small):
-    assert faults.record(box, fault(small, device="other/cpu0")) is None
-    assert (
-        faults.record(box, control.FaultReport(device="box/cpu0", variant=small.pk + 1, cause="crashed", detail=""))
-        is None
-    )
+    faults.record(box, fault(small, device="other/cpu0"))
+    faults.record(box, control.FaultReport(device="box/cpu0", variant=small.pk + 1, cause="crashed", detail=""))
     assert not Fault.objects.exists()
 
 

@@ -173,8 +173,7 @@ def test_waiting_ends_with_the_failed_or_the_unfinished_variant(appliance):
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
-    [(None, "has no api_token"), ("{", "has no api_token"), ('{"api_key": "k"}', "has no api_token")],
+    ("text", "why"), [(None, "has no api_token"), ("{", "has no api_token"), ('{"api_key": "k"}', "has no api_token")]
 )
 def test_unusable_credentials_are_named(tmp_path, text, why):
     path = tmp_path / "credentials.json"

@@ -16,11 +16,7 @@ from hypothesis import strategies as st
 from appliance.demo import rates
 from appliance.demo.rates import LoadCapacity, RateProfile, arrivals
 
-capacities = st.builds(
-    lambda best, span: LoadCapacity(best, best * span),
-    st.floats(0.5, 500),
-    st.floats(4, 50),
-)
+capacities = st.builds(lambda best, span: LoadCapacity(best, best * span), st.floats(0.5, 500), st.floats(4, 50))
 profiles = st.builds(RateProfile, capacities, st.integers(0, 10_000), st.floats(0, 1, exclude_max=True))
 times = st.floats(0, 1e6)
 

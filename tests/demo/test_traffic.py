@@ -12,16 +12,7 @@ from collections import Counter
 import pytest
 
 from appliance.demo.rates import LoadCapacity, RateProfile
-from appliance.demo.traffic import (
-    CONNECTIONS,
-    IN_FLIGHT,
-    Counts,
-    QueryStream,
-    Traffic,
-    latencies,
-    summary,
-    wait_ready,
-)
+from appliance.demo.traffic import CONNECTIONS, IN_FLIGHT, Counts, QueryStream, Traffic, latencies, summary, wait_ready
 from tests.demo.serving import V2Server, application
 from tools.waiting import eventually_async
 

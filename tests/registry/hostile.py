@@ -147,15 +147,15 @@ def folds(operator: str) -> bytes:
     return model([*nodes, node("Add", ["z", "m"], ["y"])], constants=constants).SerializeToString()
 
 
-def _loop(turns: int, body: list, state: str, kind: int, shape: list, nodes_after: list, constants: list) -> bytes:
+def _loop(turns: int, body: list, state: str, kind: int, shape: list, after: list, constants: list, **more) -> bytes:
     graph = helper.make_graph(
         [node("Identity", ["go"], ["on"]), *body],
         "body",
         [tensor("i", [], TensorProto.INT64), tensor("go", [], TensorProto.BOOL), tensor("h", shape, kind)],
         [tensor("on", [], TensorProto.BOOL), tensor("next", shape, kind)],
     )
-    nodes = [node("Loop", ["turns", "", state], ["last"], body=graph), *nodes_after]
-    return model(nodes, constants=[constant("turns", turns), *constants]).SerializeToString()
+    nodes = [node("Loop", ["turns", "", state], ["last"], body=graph), *after]
+    return model(nodes, constants=[constant("turns", turns), *constants], **more).SerializeToString()
 
 
 def grows_in_a_loop() -> bytes:
@@ -178,14 +178,7 @@ def grows_a_string(turns: int = 40) -> bytes:
     ]
     text = helper.make_tensor("text", TensorProto.STRING, [1], [b"a" * 1024])
     body = [node("StringConcat", ["h", "h"], ["next"])]
-    graph = helper.make_graph(
-        [node("Identity", ["go"], ["on"]), *body],
-        "body",
-        [tensor("i", [], TensorProto.INT64), tensor("go", [], TensorProto.BOOL), tensor("h", [1], TensorProto.STRING)],
-        [tensor("on", [], TensorProto.BOOL), tensor("next", [1], TensorProto.STRING)],
-    )
-    nodes = [node("Loop", ["turns", "", "text"], ["last"], body=graph), *after]
-    return model(nodes, constants=[constant("turns", turns), text], opset=20).SerializeToString()
+    return _loop(turns, body, "text", TensorProto.STRING, [1], after, [text], opset=20)
 
 
 def many_strings(count: int) -> bytes:

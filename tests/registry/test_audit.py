@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import Group, User
-from django.core.management import call_command
 from django.test import Client as Browser
 from django.test import TestCase
 from django.utils import timezone
@@ -24,7 +23,7 @@ from registry.models import AuditEntry, hash_secret
 from scheduler.history import marking
 from scheduler.history.models import Mark
 from scheduler.models import WhatIf
-from tests.accounts import account, bearer
+from tests.accounts import bearer
 from tests.registry.conftest import problem
 
 
@@ -62,10 +61,7 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
         ("POST", "repair-ignore"): ("/api/v1/repairs/waiting:gateway:edge/ignore/", {}),
         ("DELETE", "repair-ignore"): ("/api/v1/repairs/waiting:gateway:edge/ignore/", None),
         ("DELETE", "device"): ("/api/v1/devices/box/cpu1/", None),
-        ("POST", "applications"): (
-            "/api/v1/applications/",
-            {"name": "b", "slo_ms": 9, "signature": signature},
-        ),
+        ("POST", "applications"): ("/api/v1/applications/", {"name": "b", "slo_ms": 9, "signature": signature}),
         ("PATCH", "application"): ("/api/v1/applications/tiny/", {"weight": 2}),
         ("PATCH", "variant"): ("/api/v1/applications/tiny/variants/v/", {"pinned": True}),
         ("POST", "variant-profile"): ("/api/v1/applications/tiny/variants/v/profile/", {}),
@@ -280,37 +276,3 @@ def test_a_change_that_is_rolled_back_leaves_no_entry(db, application):
         models.Application.objects.filter(name="tiny").update(slo_ms=1)
         raise RuntimeError
     assert entries() == []
-
-
-def test_every_secret_is_rotated_by_one_command(transactional_db, capsys):
-    home = settings.NEREUS.home
-    (home / "credentials.json").unlink(missing_ok=True)
-    firststart.prepare()
-    before = json.loads((home / "credentials.json").read_text())
-    models.Node.objects.create(name="box", state="approved", credential_hash=hash_secret("old"))
-    key = (home / "secret_key").read_text()
-    call_command("rotate", "--all")
-    after = json.loads((home / "credentials.json").read_text())
-    assert {name for name in before if before[name] == after[name]} == {"console_user", "installed"}
-    assert (home / "secret_key").read_text() != key
-    (home / "secret_key").write_text(key)
-    assert not User.objects.get().check_password(before["console_password"])
-    assert User.objects.get().check_password(after["console_password"])
-    for name, model, column in (
-        ("api_token", models.ApiToken, "token_hash"),
-        ("api_key", models.ApiKey, "key_hash"),
-        ("join_token", models.JoinToken, "token_hash"),
-    ):
-        assert [getattr(row, column) for row in model.objects.all()] == [hash_secret(after[name])]
-    assert models.Node.objects.get().credential_hash == ""
-    assert firststart.prepare() == []
-    assert json.loads((home / "credentials.json").read_text()) == after, "the next start goes on with them"
-    printed = capsys.readouterr().out
-    assert "rotated password" in printed and after["console_password"] not in printed
-    (home / "credentials.json").unlink()
-
-
-def test_an_owner_sees_no_audit_log(client):
-    owner = {"HTTP_AUTHORIZATION": bearer(account("owner", "model owner"))}
-    client.credentials(**owner)
-    problem(client.get("/api/v1/audit/"), 403)

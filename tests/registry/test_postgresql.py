@@ -14,10 +14,7 @@ from tests import postgresql
 from tests.forked import of_commands
 from tests.running import bare_environment
 
-pytestmark = [
-    pytest.mark.wide,
-    postgresql.needed,
-]
+pytestmark = [pytest.mark.wide, postgresql.needed]
 
 Shell = Callable[[str], list[str]]
 

@@ -46,11 +46,7 @@ DOMAINS = {
         [("one", np.array([1], np.int64))],
     ),
     "an inverse hyperbolic cosine": ([node("Acosh", ["x"], ["y"])], [("x", F, ["N", 4])], []),
-    "places of a small table": (
-        [node("Gather", ["table", "x"], ["y"], axis=0)],
-        [("x", LONG, ["N"])],
-        [TABLE],
-    ),
+    "places of a small table": ([node("Gather", ["table", "x"], ["y"], axis=0)], [("x", LONG, ["N"])], [TABLE]),
     "a logit of fractions": (
         [node("Sub", ["one", "score"], ["r"]), node("Div", ["score", "r"], ["q"]), node("Log", ["q"], ["y"])],
         [("score", F, ["N", 4])],

@@ -233,9 +233,3 @@ def test_rest_shows_the_secret_once_and_tests_a_webhook(inside, receiver, clean_
     for number in range(MOST):
         Webhook.objects.create(name=f"w{number}", url="https://example.com/", events=["plan"])
     assert client.post("/api/v1/webhooks/", made, **post).status_code == 409
-
-
-def test_only_operators_have_to_do_with_webhooks():
-    client = Client()
-    headers = {"Authorization": bearer(account("owner", "model owner"), "model owner")}
-    assert client.get("/api/v1/webhooks/", headers=headers).status_code == 403

@@ -50,11 +50,7 @@ def every(path: Path) -> Path:
 
 TOKENS = Signature(
     (TensorSpec("ids", "INT64", (-1, -1)), TensorSpec("mask", "INT64", (-1, -1))),
-    (
-        TensorSpec("masked", "INT64", (-1, -1)),
-        TensorSpec("total", "INT64", (-1,)),
-        TensorSpec("width", "INT64", (-1,)),
-    ),
+    (TensorSpec("masked", "INT64", (-1, -1)), TensorSpec("total", "INT64", (-1,)), TensorSpec("width", "INT64", (-1,))),
 )
 
 

@@ -55,7 +55,7 @@ lock: $(VENV)/.installed-dev
 
 # Messages of V2 over gRPC, after a change of workers/v2/inference.proto.
 protocol: $(VENV)/.installed-dev
-	$(BIN)/uv run --no-project --with grpcio-tools==1.74.0 python -m grpc_tools.protoc -I. --python_out=. workers/v2/inference.proto
+	$(BIN)/uv run --no-project --with grpcio-tools==1.74.0 python -m grpc_tools.protoc -I. --descriptor_set_out=workers/v2/inference.binpb workers/v2/inference.proto
 
 demo: install
 	@exec $(BIN)/python manage.py up --demo

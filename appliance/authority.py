@@ -7,14 +7,14 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
 from registry.api import problems
-from workers import control_trust, tls
-from workers.certificates import CertificateError
+from workers.trust import control_plane, server
+from workers.trust.authority import CertificateError
 
 
 def authority(request: HttpRequest) -> HttpResponse:
     """The authority as PEM, then by which earlier one it is certified."""
     try:
-        shown = tls.shown_authority(settings.NEREUS) if settings.NEREUS.tls_used else b""
+        shown = server.shown_authority(settings.NEREUS) if settings.NEREUS.tls_used else b""
     except (CertificateError, OSError):
         shown = b""
     if not shown:
@@ -22,4 +22,4 @@ def authority(request: HttpRequest) -> HttpResponse:
     return HttpResponse(shown, content_type="application/x-pem-file")
 
 
-urlpatterns = [path(control_trust.PATH.removeprefix("/"), authority, name="authority")]
+urlpatterns = [path(control_plane.PATH.removeprefix("/"), authority, name="authority")]

@@ -13,8 +13,8 @@ from appliance import connections
 from appliance.secrets import secret_key
 from workers import __version__, log
 from workers.addresses import bracketed
-from workers.certificates import box_names
 from workers.settings import Settings, SettingsError
+from workers.trust.server import box_names
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

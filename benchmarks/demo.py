@@ -9,30 +9,20 @@ process.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
+from statistics import median
 
 from appliance.demo import register
 from appliance.demo.capacity import measured
 from appliance.demo.manifest import applications
-from appliance.demo.rest import RestError
 from appliance.demo.traffic import replay
 
 from .figures import Row, heading, markdown
-from .harness import Contending, add_contenders, between, contenders, started
+from .harness import Contending, add_contenders, between, contenders, started, turns
 
 DEVICES = "2x1"
 READY_S = 600.0
-
-
-def _ready(appliance: Contending) -> None:
-    token = appliance.credentials["api_token"]
-    register.register(appliance.console, token, lambda _: None)
-    register.wait_ready(appliance.console, token, READY_S)
-    appliance.find_processes()
 
 
 def _row(appliance: Contending, number: int, seconds: float, capacities) -> Row:
@@ -48,7 +38,7 @@ def _row(appliance: Contending, number: int, seconds: float, capacities) -> Row:
         "refused": counts["refused"],
         "failed": counts["failed"] + counts["unsent"],
         "violations %": 100 * (counts["violation_ratio"] or 0.0),
-        "accuracy %": counts["effective_accuracy"],
+        "accuracy %": counts["effective_accuracy"] or 0.0,
         "gateway µs": spent["gateway"],
         "busiest µs": max(value for name, value in spent.items() if name.startswith("gateway ")),
         "variants": ", ".join(f"{name} {count}" for name, count in counts["variants"].items()),
@@ -56,16 +46,15 @@ def _row(appliance: Contending, number: int, seconds: float, capacities) -> Row:
 
 
 def medians(rows: Sequence[Row]) -> list[Row]:
-    found: list[Row] = []
-    for name in dict.fromkeys(row["server"] for row in rows):
-        mine = [row for row in rows if row["server"] == name]
-        figures = ("violations %", "accuracy %", "gateway µs", "busiest µs")
-        found.append({"server": name} | {one: statistics.median(row[one] or 0.0 for row in mine) for one in figures})
-    return found
+    figures = ("violations %", "accuracy %", "gateway µs", "busiest µs")
+    servers = dict.fromkeys(row["server"] for row in rows)
+    return [
+        {"server": name} | {one: median(row[one] for row in rows if row["server"] == name) for one in figures}
+        for name in servers
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; 1: an appliance did not run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks demo", description=__doc__.splitlines()[0])
     add_contenders(parser)
     parser.add_argument("--rounds", type=int, default=5, help="default: 5")
@@ -73,22 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     print(heading("The demo's load", __doc__), flush=True)
     rows: list[Row] = []
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="nereus-d-") as home,
-            started(contenders(given, NEREUS_CPU_DEVICES=DEVICES), Path(home)) as appliances,
-        ):
-            for appliance in appliances:
-                _ready(appliance)
-            first = appliances[0]
-            capacities = measured(first.console, first.credentials["api_token"], applications())
-            for number in range(given.rounds):
-                turn = number % len(appliances)
-                for appliance in (*appliances[turn:], *appliances[:turn]):
-                    rows.append(_row(appliance, number, given.seconds, capacities))
-                    print(markdown(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
-    except (RestError, RuntimeError, TimeoutError) as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
+    with started(contenders(given, NEREUS_CPU_DEVICES=DEVICES)) as (appliances, _):
+        for appliance in appliances:
+            token = appliance.credentials["api_token"]
+            register.register(appliance.console, token, lambda _: None)
+            register.wait_ready(appliance.console, token, READY_S)
+            appliance.find_processes()
+        first = appliances[0]
+        capacities = measured(first.console, first.credentials["api_token"], applications())
+        for number in range(given.rounds):
+            for appliance in turns(appliances, number):
+                rows.append(_row(appliance, number, given.seconds, capacities))
+                print(markdown(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     print(markdown(rows), markdown(medians(rows)), sep="\n\n")
     return 0

@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 Row = Mapping[str, object]
 
@@ -27,30 +28,31 @@ def machine() -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Return rows as a Markdown table with the first row's columns.
+    """Return rows as a Markdown table with the first row's columns."""
+    return table(list(rows[0]), ([row.get(column) for column in rows[0]] for row in rows))
 
-    Figures get as many digits as they deserve; None is left empty.
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table; the first column to the left, the others to the right.
+
+    Figures get as many digits as they deserve; None and NaN are left empty.
     """
-    columns = list(rows[0])
-    lines = [_line(columns), _line("---" if _is_text(rows, column) else "---:" for column in columns)]
-    return "\n".join([*lines, *(_line(_cell(row.get(column)) for column in columns) for row in rows)])
-
-
-def _is_text(rows: Sequence[Row], column: str) -> bool:
-    return any(isinstance(row.get(column), str) for row in rows)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(map(_cell, row)) + " |" for row in rows)])
 
 
 def _cell(value: object) -> str:
-    if value is None:
+    if value is None or value != value:
         return ""
     if not isinstance(value, float):
-        return str(value)
+        return str(value).replace("|", "\\|")
     if abs(value) >= 100:
         return f"{value:,.0f}"
     if abs(value) >= 20:
         return f"{value:.1f}"
     return f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.3f}"
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    each = [one / other for one, other in zip(ours, theirs, strict=True)]
+    return f"{median(each):.3f} ({min(each):.2f} to {max(each):.2f})"

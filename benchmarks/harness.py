@@ -10,28 +10,27 @@ import argparse
 import contextlib
 import os
 import re
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, TypeVar
 
 import httpx2
-import msgspec
 import numpy as np
 import psutil
 
 from appliance.demo.manifest import DemoVariant
-from appliance.demo.rest import client, expect, pages
+from appliance.demo.rest import expect, pages
 from appliance.load.requests import v2_request
 from appliance.load.sender import Load
 from tools.child import ROOT, RunningAppliance
 from tools.waiting import eventually
-from workers.v2 import inference_pb2
 
+from .grpc_peer import v2_grpc_request
 from .models import Model
+
+Server = TypeVar("Server")
 
 #: by role, a pattern of the command line; the first that fits
 ROLES = {
@@ -50,8 +49,7 @@ READY_S = 300.0
 INPUTS = 4
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """A model of an application, and its declared accuracy in percent."""
 
     name: str
@@ -74,16 +72,14 @@ class Appliance(RunningAppliance):
                     chosen.append(process)
         return sorted(chosen, key=lambda process: (process.create_time(), process.pid))
 
-    def register(
-        self, name: str, slo_ms: float, variants: Sequence[Variant], signature: dict | None = None, pinned: bool = True
-    ) -> None:
+    def register(self, name: str, slo_ms: float, variants: Sequence[Variant], pinned: bool = True) -> None:
         """Register an application, and wait until all of its variants are ready.
 
         Args:
             pinned: pin them, and wait until they are warm, too.
         """
-        with client(self.console, self.credentials["api_token"], self.trust()) as rest:
-            upload(rest, name, slo_ms, variants, signature or variants[0].model.signature)
+        with self.rest() as rest:
+            upload(rest, name, slo_ms, variants, variants[0].model.signature)
             for variant in variants if pinned else ():
                 answer = rest.patch(f"/applications/{name}/variants/{variant.name}/", json={"pinned": True})
                 expect(answer, f"pinning {variant.name}", 200)
@@ -91,17 +87,11 @@ class Appliance(RunningAppliance):
 
 
 def role_of(process: psutil.Process) -> str:
-    """The role of a process; "" for guards and others."""
     line = " ".join(process.cmdline())
     return next((role for role, pattern in ROLES.items() if re.search(pattern, line)), "")
 
 
 def upload(rest: httpx2.Client, name: str, slo_ms: float, variants: Sequence[Variant], signature: dict) -> None:
-    """Register an application with variants of declared accuracies.
-
-    Raises:
-        RestError: it was refused.
-    """
     body = {"name": name, "slo_ms": slo_ms, "signature": signature}
     expect(rest.post("/applications/", json=body), f"registering {name}", 201)
     for variant in variants:
@@ -109,7 +99,6 @@ def upload(rest: httpx2.Client, name: str, slo_ms: float, variants: Sequence[Var
 
 
 def upload_variant(rest: httpx2.Client, application: str, variant: Variant) -> None:
-    """Upload one variant. Raises RestError."""
     with variant.model.path.open("rb") as file:
         fields = {"name": variant.name, "accuracy": f"{variant.accuracy:g}"}
         answer = rest.post(f"/applications/{application}/variants/", files={"file": file}, data=fields)
@@ -135,15 +124,8 @@ def ready(rest: httpx2.Client, name: str, pinned: bool = False) -> bool:
 # --- appliances that are compared -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A checkout with settings, compared with others.
-
-    Attributes:
-        name: in tables.
-        tree: the checkout.
-        environment: settings beside the usual ones.
-    """
+class Contender(NamedTuple):
+    """A checkout with settings beside the usual ones, compared with others under a name."""
 
     name: str
     tree: Path
@@ -160,19 +142,17 @@ class Contending(Appliance):
         super().__init__(folder, environment=usual | dict(contender.environment), root=contender.tree)
         self._pids: dict[str, list[int]] = {}
 
-    def register(self, name: str, slo_ms: float, variants: Sequence[Variant], signature: dict | None = None) -> None:
-        super().register(name, slo_ms, variants, signature)
+    def register(self, name: str, slo_ms: float, variants: Sequence[Variant], pinned: bool = True) -> None:
+        super().register(name, slo_ms, variants, pinned)
         self.find_processes()
 
     def find_processes(self) -> None:
-        """Look for the processes whose CPU time is read."""
         self._pids = {"gateway": [], "executor": [], "control": []}
         for process in psutil.Process(self.process.pid).children(recursive=True):
             role = role_of(process)
             self._pids[role if role in self._pids else "control"].append(process.pid)
 
     def pids(self, role: str) -> list[int]:
-        """Process ids of ``gateway``, ``executor`` or ``control``."""
         return self._pids[role]
 
     def cpu_s(self) -> dict[str, float]:
@@ -188,7 +168,7 @@ class Contending(Appliance):
         each = {f"gateway {i}": seconds for i, seconds in enumerate(spent["gateway"])}
         return {role: sum(of) for role, of in spent.items()} | each
 
-    def load(self, application: str, variants: Sequence[Variant], file: Path, grpc: bool = False, **given: Any) -> Load:
+    def load(self, application: str, variants: Sequence[Variant], grpc: bool = False, **given: Any) -> Load:
         """A load for an application; ``given``: the rest of the :class:`Load`."""
         key = self.credentials["api_key"]
 
@@ -201,105 +181,43 @@ class Contending(Appliance):
             # The same inputs for each variant; the answers are its own.
             sent, answers[variant.name] = requests(variant.model, make)
         port = int((self.grpc if grpc else self.http).rpartition(":")[2])
-        return Load(
-            port, sent, answers, file=str(file), grpc_key=key if grpc else "", authorities=self.authorities, **given
-        )
+        return Load(port, sent, answers, grpc_key=key if grpc else "", authorities=self.authorities, **given)
 
     def away(self) -> list[int]:
         return sorted(os.sched_getaffinity(0) - {self.core}) or [self.core]
 
 
 def requests(model: Model, make: Callable[[np.ndarray], bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Requests of one row that ``make`` spells, and the model's own answers."""
-    session = model.session()
     inputs = [model.rows(1, seed) for seed in range(INPUTS)]
-    return [make(x) for x in inputs], [session.run(["y"], {"x": x})[0].tobytes() for x in inputs]
-
-
-def v2_grpc_request(application: str, x: np.ndarray, name: str = "x", id: str = "") -> bytes:
-    """A serialised ``ModelInferRequest`` with raw contents."""
-    message = inference_pb2.ModelInferRequest(model_name=application, id=id)
-    message.inputs.add(name=name, datatype="FP32", shape=x.shape)
-    message.raw_input_contents.append(x.tobytes())
-    return message.SerializeToString()
+    return [make(x) for x in inputs], model.outputs(inputs)
 
 
 @contextlib.contextmanager
-def started(contenders: Sequence[Contender], folder: Path) -> Iterator[list[Contending]]:
-    appliances = [Contending(one, folder / f"home{i}") for i, one in enumerate(contenders)]
-    try:
+def started(contenders: Sequence[Contender]) -> Iterator[tuple[list[Contending], Path]]:
+    """Running contenders, and a folder for what else there is."""
+    with tempfile.TemporaryDirectory(prefix="nereus-b-") as home, contextlib.ExitStack() as stack:
+        folder = Path(home)
+        appliances = [Contending(one, folder / f"home{i}") for i, one in enumerate(contenders)]
         for appliance in appliances:
+            stack.callback(appliance.stop)
             appliance.start()
-        yield appliances
-    finally:
-        for appliance in appliances:
-            appliance.stop()
+        yield appliances, folder
+
+
+def turns(servers: Sequence[Server], number: int) -> list[Server]:
+    """The servers in the order of a round: each round begins with another one."""
+    first = number % len(servers)
+    return [*servers[first:], *servers[:first]]
 
 
 def process_cpu_s(pid: int) -> float:
-    """Seconds of CPU time of a process, to the nanosecond (clock_getcpuclockid(3)).
-
-    Raises:
-        OSError: there is no such process.
-    """
     return time.clock_gettime((~pid << 3) | 2)
-
-
-# --- clients in a process of their own --------------------------------------------------------------------------------
-
-
-class Work(Protocol):
-    """The orders of a clients' process: the file of its record, and its patience."""
-
-    file: str
-    patience_s: float
-
-
-class ClientProcess:
-    """A process that runs a clients' module; a context manager.
-
-    The module takes its work as a line of JSON, prints ``ready``, and sends until its input ends.
-    """
-
-    def __init__(self, module: str, work: Work) -> None:
-        self._module, self._work = module, work
-
-    def __enter__(self) -> ClientProcess:
-        return self.start()
-
-    def __exit__(self, *_error) -> None:
-        self.stop()
-
-    def start(self) -> ClientProcess:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", self._module], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._process.stdin.write(msgspec.json.encode(self._work).decode() + "\n")
-        self._process.stdin.flush()
-        if self._process.stdout.readline().strip() != "ready":
-            raise RuntimeError(f"{self._module} did not start")
-        return self
-
-    def stop(self) -> None:
-        """End the load, and wait until all queries, which may be sent twice, have ended."""
-        if not self._process.stdin.closed:
-            self._process.stdin.close()
-            self._process.wait(2 * self._work.patience_s + 60)
-
-    @property
-    def file(self) -> Path:
-        return Path(self._work.file)
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
 def add_contenders(parser: argparse.ArgumentParser, gateways: bool = True) -> None:
-    """Add the options that say which contenders are compared.
-
-    Args:
-        gateways: also the option for numbers of gateways.
-    """
     text = "checkouts to compare (default: this one)"
     parser.add_argument("--trees", type=_tree, nargs="+", default=[ROOT], metavar="PATH", help=text)
     parser.set_defaults(gateways=[1])

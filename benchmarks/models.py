@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,59 +33,37 @@ class Model:
     def rows(self, count: int, seed: int = 0) -> np.ndarray:
         return np.random.default_rng(seed).standard_normal((count, *self.row), dtype=np.float32)
 
-    def session(self) -> onnxruntime.InferenceSession:
+    def outputs(self, inputs: Sequence[np.ndarray]) -> list[bytes]:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        return onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
+        return [session.run(["y"], {"x": x})[0].tobytes() for x in inputs]
 
 
-class _Graph:
-    """Nodes and weights as they are added; values are named by their number."""
+def _save(folder: Path, name: str, row: tuple[int, ...], nodes: list, weights: dict[str, np.ndarray]) -> Model:
+    path = folder / f"{name}.onnx"
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *row])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", OUTPUTS])
+    tensors = [numpy_helper.from_array(values, name) for name, values in weights.items()]
+    graph = helper.make_graph(nodes, name, [x], [y], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
+    return Model(name, path, row)
 
-    def __init__(self, seed: int = 0):
-        self._random = np.random.default_rng(seed)
-        self._nodes: list[onnx.NodeProto] = []
-        self._weights: list[onnx.TensorProto] = []
 
-    def add(self, op: str, *inputs: str, output: str | None = None, **attributes) -> str:
-        name = output or f"v{len(self._nodes)}"
-        self._nodes.append(helper.make_node(op, inputs, [name], **attributes))
-        return name
-
-    def weight(self, *shape: int) -> str:
-        # He's initialisation keeps values from growing or vanishing over many layers.
-        fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
-        values = self._random.standard_normal(shape, dtype=np.float32) * np.float32(np.sqrt(1.0 / fan_in))
-        name = f"w{len(self._weights)}"
-        self._weights.append(numpy_helper.from_array(values, name))
-        return name
-
-    def conv(self, value: str, into: int, out: int, size: int = 3, stride: int = 1) -> str:
-        pads = [size // 2] * 4
-        weights = self.weight(out, into, size, size)
-        return self.add("Conv", value, weights, kernel_shape=[size, size], strides=[stride, stride], pads=pads)
-
-    def head(self, value: str, channels: int) -> None:
-        pooled = self.add("Flatten", self.add("GlobalAveragePool", value))
-        self.add("MatMul", pooled, self.weight(channels, OUTPUTS), output="y")
-
-    def save(self, path: Path, row: tuple[int, ...]) -> Path:
-        graph = helper.make_graph(
-            self._nodes,
-            path.stem,
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *row])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", OUTPUTS])],
-            self._weights,
-        )
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
-        return path
+def _weight(draw: np.random.Generator, *shape: int) -> np.ndarray:
+    # He's initialisation keeps values from growing or vanishing over many layers.
+    fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
+    return draw.standard_normal(shape, dtype=np.float32) * np.float32(np.sqrt(1.0 / fan_in))
 
 
 def tiny(folder: Path, name: str = "tiny", seed: int = 0) -> Model:
-    graph, row = _Graph(seed), (4,)
-    hidden = graph.add("Relu", graph.add("MatMul", "x", graph.weight(4, 16)))
-    graph.add("MatMul", hidden, graph.weight(16, OUTPUTS), output="y")
-    return Model(name, graph.save(folder / f"{name}.onnx", row), row)
+    draw = np.random.default_rng(seed)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "v"], ["y"]),
+    ]
+    return _save(folder, name, (4,), nodes, {"w": _weight(draw, 4, 16), "v": _weight(draw, 16, OUTPUTS)})
 
 
 def convolutions(folder: Path, name: str, width: float) -> Model:
@@ -92,10 +71,17 @@ def convolutions(folder: Path, name: str, width: float) -> Model:
 
     It takes about 4 ms a row at a width of 1.
     """
-    graph, row = _Graph(), (3, 32, 32)
+    draw, nodes, weights = np.random.default_rng(0), [], {}
     value, channels = "x", 3
-    for out, stride in ((64, 1), (96, 1), (128, 2), (192, 1), (192, 2)):
+    for i, (out, stride) in enumerate(((64, 1), (96, 1), (128, 2), (192, 1), (192, 2))):
         out = max(1, round(width * out))
-        value, channels = graph.add("Relu", graph.conv(value, channels, out, stride=stride)), out
-    graph.head(value, channels)
-    return Model(name, graph.save(folder / f"{name}.onnx", row), row)
+        weights[f"w{i}"] = _weight(draw, out, channels, 3, 3)
+        pads, strides = [1] * 4, [stride, stride]
+        nodes.append(helper.make_node("Conv", [value, f"w{i}"], [f"c{i}"], pads=pads, strides=strides))
+        nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"]))
+        value, channels = f"r{i}", out
+    weights["v"] = _weight(draw, channels, OUTPUTS)
+    nodes.append(helper.make_node("GlobalAveragePool", [value], ["p"]))
+    nodes.append(helper.make_node("Flatten", ["p"], ["f"]))
+    nodes.append(helper.make_node("MatMul", ["f", "v"], ["y"]))
+    return _save(folder, name, (3, 32, 32), nodes, weights)

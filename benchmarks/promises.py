@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 from tqdm import tqdm
 
 from appliance.demo.rates import LoadCapacity, RateProfile, arrivals
-from scheduler.allocation import strategies
 from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, LatencyProfile, Problem
 from scheduler.promises.intervals import FIGURES, Interval, correction, may_miss, widened
 from scheduler.promises.recorded import RECORD_S, Recorded, record
@@ -26,6 +26,7 @@ from scheduler.simulation.arrivals import Trace
 from scheduler.simulation.engine import IN_TIME
 from scheduler.simulation.results import SimulationResults
 from scheduler.simulation.scenario import ControlSettings
+from scheduler.stacks import strategies
 
 from .figures import markdown
 
@@ -48,17 +49,13 @@ LOAD_S, PROFILE_ERROR = 0.3, 0.1
 COLD_S = 20
 
 
-@dataclass
 class Judged:
-    """Promises and their outcomes.
+    """``counts``: by figure: promises, those that held as simulated, and those that held as corrected."""
 
-    Attributes:
-        counts: by figure: promises, those that held as simulated, and those that held as corrected.
-    """
-
-    counts: dict[str, list[int]] = field(default_factory=lambda: {figure: [0, 0, 0] for figure in FIGURES})
-    _misses: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-    _held: dict[tuple[str, str], list[bool]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.counts = {figure: [0, 0, 0] for figure in FIGURES}
+        self._misses: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self._held: dict[tuple[str, str], list[bool]] = defaultdict(list)
 
     def compare(self, name: str, expected: Expectation, accuracy: float, violations: float) -> None:
         """Compare an application's promise with what came, which corrects the next one."""
@@ -66,17 +63,12 @@ class Judged:
             interval: Interval | None = getattr(expected, f"{figure}_interval")
             if interval is None:
                 continue
-            misses, held = self._misses.setdefault((name, figure), []), self._held.setdefault((name, figure), [])
+            misses, held = self._misses[name, figure], self._held[name, figure]
             corrected = widened(interval, correction(misses, may_miss(held))).clipped(*FIGURES[figure])
-            counts = self.counts[figure]
-            counts[0] += 1
-            counts[1] += interval.holds(came)
-            counts[2] += corrected.holds(came)
+            found = (1, interval.holds(came), corrected.holds(came))
+            self.counts[figure] = [a + b for a, b in zip(self.counts[figure], found, strict=True)]
             misses.append(interval.outside(came))
             held.append(corrected.holds(came))
-
-    def found(self) -> dict[str, tuple[int, int, int]]:
-        return {figure: (some[0], some[1], some[2]) for figure, some in self.counts.items()}
 
 
 def cold() -> World:
@@ -115,12 +107,8 @@ def load_run(world: World, seconds: int, seed: int) -> SimulationResults:
     return simulate(run)
 
 
-def judge(count: int, every_s: int, seed: int, windows: Windows | None = None) -> dict[str, tuple[int, int, int]]:
-    """Count promises under the demo's load that held.
-
-    Returns:
-        By figure: promises, those that held as simulated, and those that held as corrected.
-    """
+def judge(count: int, every_s: int, seed: int, windows: Windows | None = None) -> Judged:
+    """Compare promises under the demo's load with what came."""
     started, judged = cold(), Judged()
     run = load_run(started, COLD_S + count * every_s + MOST_S, seed)
     times, outcome = np.asarray(run.scenario.arrivals.times), np.frombuffer(run.record.outcome, dtype=np.uint8)
@@ -147,7 +135,7 @@ def judge(count: int, every_s: int, seed: int, windows: Windows | None = None) -
             expected = promise.applications.get(name)
             if expected is not None and good.any():
                 judged.compare(name, expected, float(accuracy[good].mean()), float(1.0 - good.sum() / mine.sum()))
-    return judged.found()
+    return judged
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -158,6 +146,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     rows = [
         {"figure": figure, "promises": promises, "held as simulated %": 100 * plain, "held as corrected %": 100 * held}
-        for figure, (promises, plain, held) in judge(options.count, options.every, options.seed).items()
+        for figure, (promises, plain, held) in judge(options.count, options.every, options.seed).counts.items()
     ]
     print(markdown(rows))

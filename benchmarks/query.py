@@ -12,23 +12,20 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
-import re
-import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
 from appliance.load.sender import Load
-from benchmarks.load.driver import Generator, LoadError
+from benchmarks.generator import Generator, LoadError
 
-from .figures import Row, heading, markdown
-from .harness import Contender, Contending, Variant, add_contenders, between, contenders, started
+from .figures import Row, heading, markdown, ratio
+from .harness import Contender, Contending, Variant, add_contenders, between, contenders, started, turns
 from .models import tiny
 from .mosec import Mosec
 
@@ -38,26 +35,15 @@ WARM_UP = 500
 PROTOCOLS = ("http", "grpc")
 #: microseconds of CPU time a query, as columns
 PARTS = ("gateway", "executor", "together", "busiest", "control")
+#: further columns: what clients saw, and the load
+SEEN, LOAD = ("queries/s", "p50 ms", "p99 ms", "batch"), ("connections", "idle", "protocol")
 
 
-@dataclass(frozen=True)
-class Spent:
-    """A load on one server: CPU time by part, and latencies of clients.
-
-    Attributes:
-        cpu_us: microseconds of CPU time a query, by part.
-        queries_s, p50_ms, p99_ms, batch: as clients saw them.
-    """
-
-    cpu_us: dict[str, float]
-    queries_s: float
-    p50_ms: float
-    p99_ms: float
-    batch: float
+#: A load on one server: by part, microseconds of CPU time a query; by column, what clients saw.
+Spent = dict[str, float]
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(NamedTuple):
     """A server to be measured.
 
     Attributes:
@@ -76,11 +62,6 @@ Found = dict[tuple[tuple[int, int, str], str], list[Spent]]
 
 
 def spend(generator: Generator, load: Load, cpu_s: Callable[[], dict[str, float]]) -> Spent:
-    """The cost of a load of which nothing may fail.
-
-    Raises:
-        LoadError: a query failed, was answered wrongly, or was not answered.
-    """
     before: dict[str, float] = {}
     records, summary = generator.run(load, SLO_MS / 1e3, lambda: before.update(cpu_s()))
     after = cpu_s()
@@ -92,22 +73,22 @@ def spend(generator: Generator, load: Load, cpu_s: Callable[[], dict[str, float]
     if "gateway" in us:
         us["busiest"] = max(value for name, value in us.items() if name.startswith("gateway "))
     batches = records.rows["batch"]
-    batch = float(1 / np.mean(1 / batches)) if (batches > 0).all() else float("nan")
-    return Spent(us, answered / summary.seconds, records.latency_ms(0.5), records.latency_ms(0.99), batch)
+    return {
+        **us,
+        "queries/s": answered / summary.seconds,
+        "p50 ms": records.latency_ms(0.5),
+        "p99 ms": records.latency_ms(0.99),
+        "batch": float(1 / np.mean(1 / batches)) if (batches > 0).all() else float("nan"),
+    }
 
 
 def measure(servers: Sequence[Server], loads: Sequence[tuple[int, int, str]], rounds: int) -> Found:
-    """Measure rounds in which all servers and loads take turns.
-
-    Each round begins with another server.
-    """
     found: Found = {}
     with Generator() as generator:
         for number in range(rounds):
             for load in loads:
-                turns = [server for server in servers if load[2] in server.protocols]
-                first = number % len(turns)
-                for server in (*turns[first:], *turns[:first]):
+                asked = [server for server in servers if load[2] in server.protocols]
+                for server in turns(asked, number):
                     spent = spend(generator, server.load(*load), server.cpu_s)
                     found.setdefault((load, server.name), []).append(spent)
             print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
@@ -119,14 +100,12 @@ def measure(servers: Sequence[Server], loads: Sequence[tuple[int, int, str]], ro
 
 def costs(found: Found) -> list[Row]:
     rows: list[Row] = []
-    for ((count, idle, protocol), name), rounds in sorted(found.items()):
-        row: dict[str, object] = {"connections": count, "idle": idle, "protocol": protocol, "server": name}
+    for (load, name), rounds in sorted(found.items()):
+        row = {**dict(zip(LOAD, load, strict=True)), "server": name}
         for part in PARTS:
-            known = part in rounds[0].cpu_us
-            row[f"{part} µs"] = statistics.median(one.cpu_us[part] for one in rounds) if known else None
-        for column in ("queries/s", "p50 ms", "p99 ms", "batch"):
-            middle = statistics.median(getattr(one, re.sub("[/ ]", "_", column)) for one in rounds)
-            row[column] = None if math.isnan(middle) else middle
+            row[f"{part} µs"] = median(one[part] for one in rounds) if part in rounds[0] else None
+        for column in SEEN:
+            row[column] = median(one[column] for one in rounds)
         rows.append(row)
     return rows
 
@@ -137,28 +116,25 @@ def ratios(found: Found, first: str) -> list[Row]:
     All parts together are also compared with mosec's, whose own loads have no row.
     """
     rows: list[Row] = []
-    for ((count, idle, protocol), name), rounds in sorted(found.items()):
+    for (load, name), rounds in sorted(found.items()):
         if name == Mosec.name:
             continue
-        row: dict[str, object] = {"connections": count, "idle": idle, "protocol": protocol, "server": name}
+        row: dict[str, object] = {**dict(zip(LOAD, load, strict=True)), "server": name}
         for part in PARTS[:4]:
-            over = found[(count, idle, protocol), first]
-            row[f"{part}, over {first}"] = _ratio(rounds, over, part) if name != first else ""
+            row[f"{part}, over {first}"] = _ratio(rounds, found[load, first], part) if name != first else ""
         # mosec has no gRPC of V2: its HTTP is the reference for both.
-        mosec = found.get(((count, idle, "http"), Mosec.name))
+        mosec = found.get(((*load[:2], "http"), Mosec.name))
         if mosec:
             row[f"together, over {Mosec.name}"] = _ratio(rounds, mosec, "together")
         rows.append(row)
     return rows
 
 
-def _ratio(mine: Sequence[Spent], theirs: Sequence[Spent], part: str) -> str:
-    each = [one.cpu_us[part] / other.cpu_us[part] for one, other in zip(mine, theirs, strict=True)]
-    return f"{statistics.median(each):.3f} ({min(each):.2f} to {max(each):.2f})"
+def _ratio(ours: Sequence[Spent], theirs: Sequence[Spent], part: str) -> str:
+    return ratio([one[part] for one in ours], [one[part] for one in theirs])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; 1: a query failed or a server did not run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks query", description=__doc__.splitlines()[0])
     add_contenders(parser)
     parser.add_argument("--rounds", type=int, default=7, help="default: 7")
@@ -171,26 +147,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mosec-batch", type=int, default=16, help="of mosec, rows at most (default: 16)")
     given = parser.parse_args(arguments)
     print(heading("A query", __doc__), flush=True)
-    with tempfile.TemporaryDirectory(prefix="nereus-q-") as home:
-        folder = Path(home)
-        model, file = tiny(folder), folder / "rows.npy"
-        variants = [Variant("only", model, 90.0)]
-        options = {"closed_s": given.seconds, "warm_up": WARM_UP, "patience_s": 30.0}
-        loads = list(itertools.product(given.connections, given.idle, given.protocols))
-        mosec = None
-        try:
-            with started(_with_tls(contenders(given)) if given.tls else contenders(given), folder) as appliances:
-                servers = [_server(one, variants, file, options) for one in appliances]
-                if given.mosec:
-                    mosec = Mosec(given.mosec, folder, model, given.mosec_batch)
-                    servers.append(Server(mosec.name, PROTOCOLS[:1], partial(mosec.load, file, options), mosec.cpu_s))
-                found = measure(servers, loads, given.rounds)
-        except (LoadError, RuntimeError, OSError) as error:
-            print(f"query: {error}", file=sys.stderr)
-            return 1
-        finally:
-            if mosec is not None:
-                mosec.stop()
+    options = {"closed_s": given.seconds, "warm_up": WARM_UP, "patience_s": 30.0}
+    loads = list(itertools.product(given.connections, given.idle, given.protocols))
+    compared = contenders(given)
+    with started(_with_tls(compared) if given.tls else compared) as (appliances, folder), ExitStack() as stack:
+        model = tiny(folder)
+        servers = [_server(one, [Variant("only", model, 90.0)], options) for one in appliances]
+        if given.mosec:
+            mosec = stack.enter_context(Mosec(given.mosec, folder, model, given.mosec_batch))
+            servers.append(Server(mosec.name, PROTOCOLS[:1], partial(mosec.load, options), mosec.cpu_s))
+        found = measure(servers, loads, given.rounds)
     print(markdown(costs(found)), end="\n\n")
     print(markdown(ratios(found, servers[0].name)))
     return 0
@@ -201,10 +167,10 @@ def _with_tls(plain: Sequence[Contender]) -> list[Contender]:
     return [one for pair in zip(plain, encrypted, strict=True) for one in pair]
 
 
-def _server(appliance: Contending, variants: Sequence[Variant], file: Path, options: dict) -> Server:
+def _server(appliance: Contending, variants: Sequence[Variant], options: dict) -> Server:
     appliance.register(APPLICATION, SLO_MS, variants)
 
     def load(count: int, idle: int, protocol: str) -> Load:
-        return appliance.load(APPLICATION, variants, file, protocol == "grpc", connections=count, idle=idle, **options)
+        return appliance.load(APPLICATION, variants, protocol == "grpc", connections=count, idle=idle, **options)
 
     return Server(appliance.name, PROTOCOLS, load, appliance.cpu_s)

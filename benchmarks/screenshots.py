@@ -41,7 +41,6 @@ PICTURES = {
 
 
 def take(page: InThread, name: str, application: str, folder: Path) -> Path:
-    """One picture; where it is."""
     theme, path, part = PICTURES[name]
     page.evaluate("(theme) => localStorage.setItem('nereus-theme', theme)", theme)
     page.goto(path.format(application=application))

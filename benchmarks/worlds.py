@@ -21,12 +21,12 @@ from scheduler.allocation import nereus
 from scheduler.simulation import simulate
 from scheduler.simulation.ablations import PARTS, without
 from scheduler.simulation.scenario import Scenario, parse
-from workers.dispatch.stack import LATE_BINDING
 
 from .evaluation.ramsis import APPLICATION, COLUMN, KIND, SLO_MS, WORKERS
 from .evaluation.ramsis import worlds as ramsis_worlds
 from .evaluation.worlds import PROTEUS, REALISTIC
-from .solver import World, problem
+from .figures import Row, markdown
+from .problems import problem
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data" / "proteus"
@@ -129,8 +129,7 @@ def scenario(name: str, seed: int) -> Scenario:
 
 
 def _simulated(name: str, seed: int, part: str | None) -> Figures:
-    routing = LATE_BINDING if part is None else f"{LATE_BINDING}-wo-{part}"
-    summary = simulate(scenario(name, seed), "nereus", routing=routing).summary
+    summary = simulate(scenario(name, seed), "nereus", part=part).summary
     return Figures(
         100 * summary["violation_ratio"],
         summary["effective_accuracy"] or 0.0,
@@ -140,7 +139,7 @@ def _simulated(name: str, seed: int, part: str | None) -> Figures:
 
 
 def _planned(devices: int, applications: int, load: float, seed: int, part: str | None) -> Figures:
-    asked = replace(problem(World("", devices, 6 * applications, applications), seed, load / 0.6), gap=0.0)
+    asked = replace(problem(devices, 6 * applications, applications, seed, load), gap=0.0)
     began = time.process_time()
     with without(part):
         plan = nereus.solve(asked)
@@ -174,36 +173,33 @@ def measure(names: Sequence[str], seeds: Sequence[int], part: str | None, proces
     return {name: figures[i * len(seeds) : (i + 1) * len(seeds)] for i, name in enumerate(names)}
 
 
-HEAD = ("world", "violations, %", "accuracy, %", "gap, %", "queries a CPU s", "violations", "accuracy")
-
-
 def render(table: Mapping[str, list[Figures]], beside: Mapping[str, list[Figures]]) -> str:
-    """A table in Markdown; the last columns are the differences to ``beside``."""
-    lines = ["| " + " | ".join(HEAD) + " |", "|---" + "|---:" * (len(HEAD) - 1) + "|"]
+    rows: list[Row] = []
     changes = []
     for name, runs in table.items():
         violations, accuracy = [run.violations for run in runs], [run.accuracy for run in runs]
-        gap = f"{max(run.gap for run in runs):.2f}" if runs[0].gap is not None else ""
-        speed = f"{sum(run.queries for run in runs) / sum(run.cpu_s for run in runs):,.0f}" if runs[0].queries else ""
-        change = ("", "")
+        row = {"world": name, "violations, %": _spread(violations, 3), "accuracy, %": _spread(accuracy, 2)}
+        row["gap, %"] = f"{max(run.gap for run in runs):.2f}" if runs[0].gap is not None else ""
+        row["queries a CPU s"] = f"{_speed(runs):,.0f}" if runs[0].queries else ""
         if name in beside:
-            before = beside[name]
-            more = statistics.mean(violations) - statistics.mean(run.violations for run in before)
-            better = statistics.mean(accuracy) - statistics.mean(run.accuracy for run in before)
+            more = statistics.mean(violations) - statistics.mean(run.violations for run in beside[name])
+            better = statistics.mean(accuracy) - statistics.mean(run.accuracy for run in beside[name])
             changes.append((more, better))
-            change = (f"{more:+.3f}", f"{better:+.2f}")
-        lines.append(
-            "| " + " | ".join((name, _spread(violations, 3), _spread(accuracy, 2), gap, speed, *change)) + " |"
-        )
+            row |= {"violations": f"{more:+.3f}", "accuracy": f"{better:+.2f}"}
+        rows.append(row)
     if changes:
-        means = [f"{statistics.mean(column):+.3f}" for column in zip(*changes, strict=True)]
-        lines.append("| mean | | | | | " + " | ".join(means) + " |")
+        more, better = (statistics.mean(column) for column in zip(*changes, strict=True))
+        rows.append(
+            {**dict.fromkeys(rows[0], ""), "world": "mean", "violations": f"{more:+.3f}", "accuracy": f"{better:+.3f}"}
+        )
     everything = [run for runs in table.values() for run in runs]
-    simulated = [run for run in everything if run.queries]
-    queries = sum(run.queries for run in simulated)
-    speed = queries / max(sum(run.cpu_s for run in simulated), 1e-9)
-    total_s = sum(run.cpu_s for run in everything)
-    return "\n".join([*lines, "", f"{queries:,} queries, {speed:,.0f} a CPU s; {total_s:.0f} s of CPU in all"])
+    queries, total_s = sum(run.queries for run in everything), sum(run.cpu_s for run in everything)
+    speed = _speed([run for run in everything if run.queries])
+    return f"{markdown(rows)}\n\n{queries:,} queries, {speed:,.0f} a CPU s; {total_s:.0f} s of CPU in all"
+
+
+def _speed(runs: Sequence[Figures]) -> float:
+    return sum(run.queries for run in runs) / max(sum(run.cpu_s for run in runs), 1e-9)
 
 
 def _spread(values: Sequence[float], digits: int) -> str:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from django.db import models
 
 from registry.audit.recording import record
-from workers.transport.authority import ClusterAuthority
+from workers.trust.authority import Authority
 
 #: the one row's primary key
 _ONE = 1
 
 
 class MembersAuthority(models.Model):
-    #: key, certificate and what leads to the authority before, as :class:`workers.transport.authority.ClusterAuthority`
+    #: key, certificate and what leads to the authority before, as :class:`workers.trust.authority.Authority`
     pem = models.TextField()
     key_hash = models.CharField(max_length=64)
     made = models.DateTimeField(auto_now_add=True)
@@ -36,18 +36,18 @@ class Certified(models.Model):
         abstract = True
 
 
-def locked() -> ClusterAuthority:
+def locked() -> Authority:
     """The authority, made if there is none yet, for this transaction alone.
 
     Certificates are issued one after the other. Raises CertificateError: its row is damaged.
     """
     row = MembersAuthority.objects.select_for_update().filter(pk=_ONE).first()
     if row is None:
-        made = ClusterAuthority.make()
+        made = Authority.make("Nereus members")
         row, new = MembersAuthority.objects.get_or_create(pk=_ONE, defaults=_columns(made))
         if new:
             record("made", "authority", "members", after={"key_hash": made.key_hash})
-    return ClusterAuthority(row.pem.encode())
+    return Authority.load(row.pem.encode())
 
 
 def key_hash() -> str:
@@ -55,12 +55,12 @@ def key_hash() -> str:
     return MembersAuthority.objects.filter(pk=_ONE).values_list("key_hash", flat=True).first() or ""
 
 
-def replace(before: ClusterAuthority) -> None:
+def replace(before: Authority) -> None:
     """Make the next authority, in the transaction that has ``before`` locked."""
-    made = ClusterAuthority.make(before)
+    made = Authority.make("Nereus members", before)
     MembersAuthority.objects.filter(pk=_ONE).update(**_columns(made))
     record("replaced", "authority", "members", {"key_hash": before.key_hash}, {"key_hash": made.key_hash})
 
 
-def _columns(authority: ClusterAuthority) -> dict[str, str]:
+def _columns(authority: Authority) -> dict[str, str]:
     return {"pem": authority.pem.decode(), "key_hash": authority.key_hash}

@@ -20,11 +20,11 @@ from django.utils import timezone
 from registry import members
 from registry.errors import Conflict
 from registry.models import JoinToken
-from workers import tls
 from workers.addresses import bracketed, is_loopback
-from workers.certificates import CertificateError
-from workers.control_trust import fingerprint
 from workers.settings import Settings
+from workers.trust import server
+from workers.trust.authority import CertificateError
+from workers.trust.control_plane import fingerprint
 
 SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=30)
 #: an address beyond all networks (RFC 5737): which of this box's own addresses leads there
@@ -148,8 +148,8 @@ def _authority(values: Settings, url: str) -> x509.Certificate | None:
     if not url.startswith("https://") or not values.console.tls:
         return None
     try:
-        tls.prepare(values)
-        shown = tls.shown_authority(values)
+        server.prepare(values)
+        shown = server.shown_authority(values)
     except (CertificateError, OSError) as error:
         raise Conflict(str(error)) from None
     return x509.load_pem_x509_certificate(shown) if shown else None

@@ -8,10 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from registry.errors import InputFault
-from workers.protocol.datatypes import ITEM_BYTES
+from workers.protocol.datatypes import DATATYPES
 
-#: bytes of an element by datatype; of BYTES, of a rough string
-DATATYPES: dict[str, int] = {**ITEM_BYTES, "BYTES": 16}
 MAX_TENSORS = 1000
 MAX_RANK = 8
 MAX_NAME = 200

@@ -20,7 +20,7 @@ from registry import console_key
 from registry.errors import Busy, InputFault, InvalidInput
 from registry.examples import Given, curl, infer_url, triton
 from registry.models import Application, Gateway
-from workers import tls
+from workers.trust.control_plane import trust_file
 from workers.v2.http import HEADER_LENGTH
 
 #: seconds that an answer may take
@@ -58,7 +58,7 @@ def gateway_url() -> str:
 def authorities() -> str:
     """The file that clients of an own certificate trust; empty: the system's."""
     own = settings.NEREUS.tls_used and settings.NEREUS.tls_cert is None
-    return str(tls.trust_file(settings.NEREUS)) if own else ""
+    return str(trust_file(settings.NEREUS)) if own else ""
 
 
 def try_query(application: Application, query: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _trust(url: str) -> ssl.SSLContext | bool:
     if not url.startswith("https://"):
         return False
     context = ssl.create_default_context(cafile=settings.NEREUS.ca_file)
-    own = tls.trust_file(settings.NEREUS)
+    own = trust_file(settings.NEREUS)
     if own is not None:
         context.load_verify_locations(own)
     return context

@@ -5,26 +5,13 @@ The frontier, the present mix, and consequences of another SLO.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from registry.accuracy import normalized_accuracies
 from registry.models import Application, Variant
+from scheduler.allocation.capacity import dedicated_capacity
+from scheduler.allocation.problem import LatencyProfile
 from scheduler.models import Plan
-
-
-def planned_batch(points: Sequence[tuple[int, float]], slo_ms: float) -> tuple[int, float] | None:
-    """Return the batch that a plan counts on and its throughput, if a row fits.
-
-    None where not even one row fits. Proteus' P(d,m,q) = b*/latency: b* is the batch with the highest throughput among
-    those whose p95 latency is at most half the SLO, so that a query that just missed a batch is still in time with the
-    next.
-    """
-    fits = [(batch / p95_ms * 1000, batch) for batch, p95_ms in points if 0 < p95_ms <= slo_ms / 2]
-    if not fits:
-        return None
-    rate, batch = max(fits, key=lambda item: (item[0], -item[1]))
-    return batch, rate
 
 
 @dataclass(frozen=True)
@@ -60,21 +47,22 @@ def frontier(application: Application, slo_ms: float | None = None) -> list[Fron
     found = []
     for variant in variants.select_related("application").prefetch_related("profiles__latencies"):
         for profile in variant.profiles.all():
-            points = [
+            points = tuple(
                 (point.batch, point.p95_ms)
                 for point in profile.latencies.all()
                 if not point.size and (point.batch == 1 or not variant.why_alone)
-            ]
+            )
             if not points or profile.blocked:
                 continue
-            best = planned_batch(points, application.slo_ms if slo_ms is None else slo_ms)
+            # Per millisecond.
+            best = dedicated_capacity(LatencyProfile(points), application.slo_ms if slo_ms is None else slo_ms)
             found.append(
                 FrontierPoint(
                     variant=variant.name,
                     device_type=profile.device_type,
                     accuracy=normalized.get(variant.pk) or 0.0,
-                    rate=best[1] if best else 0.0,
-                    batch=best[0] if best else None,
+                    rate=1000 * best.rate if best else 0.0,
+                    batch=best.batch if best else None,
                     fastest_ms=min(p95 for _, p95 in points),
                     share=shares.get((str(variant.pk), profile.device_type), 0.0),
                 )

@@ -14,7 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from workers.certificates import issue, make_authority, private_pem, public_pem
+from workers.trust import authority
+from workers.trust.authority import private_pem, public_pem
 
 DAY = datetime.timedelta(days=1)
 
@@ -30,7 +31,7 @@ class Authority:
     """Writes its certificate to ``folder/ca.pem``, and those that it issues beside it."""
 
     def __init__(self, folder: Path, name: str = "a private authority"):
-        self._folder, self._authority = folder, make_authority(name)
+        self._folder, self._authority = folder, authority.Authority.make(name)
         self.file = folder / "ca.pem"
         self.file.write_bytes(public_pem(self._authority.certificate))
 
@@ -38,16 +39,16 @@ class Authority:
         """A server's certificate, or a client's; names may be addresses."""
         key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
         usage = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
-        certificate = issue(
-            self._authority,
+        pem = self._authority.issue(
             key.public_key(),
             [_general(name) for name in names],
             (now - DAY, now + days * DAY),
             (usage,),
             names[0],
         )
-        issued = Issued(self._folder / f"{stem}.pem", self._folder / f"{stem}-key.pem", certificate.serial_number)
-        issued.certificate.write_bytes(public_pem(certificate))
+        serial = x509.load_pem_x509_certificate(pem).serial_number
+        issued = Issued(self._folder / f"{stem}.pem", self._folder / f"{stem}-key.pem", serial)
+        issued.certificate.write_bytes(pem)
         issued.key.touch(0o600)
         issued.key.write_bytes(private_pem(key))
         return issued

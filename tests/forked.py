@@ -63,10 +63,10 @@ COMMANDS = (
     "redis.asyncio",
     "rest_framework.compat",
     "structlog",
-    "workers.certificates",
     "workers.protocol.control",
     "workers.protocol.datatypes",
     "workers.settings",
+    "workers.trust.server",
 )
 
 

@@ -11,8 +11,9 @@ import sys
 import pytest
 
 from tests.running import ROOT
+from workers.addresses import Address
 from workers.environ import NAME
-from workers.settings import Settings, SettingsError
+from workers.settings import Settings, SettingsError, executor_port_problems
 
 BAD = [
     ("HTTP", "8000", "HOST:PORT"),
@@ -34,7 +35,7 @@ BAD = [
     ("MAX_REQUEST_MB", "lots", "a whole number from 1 to 1024"),
     ("PLAN_PERIOD_S", "0.5", "from 1 to 3600"),
     ("PROMISE_PERIOD_S", "5", "from 10 to 600"),
-    ("HEADROOM", "nan", "from 1 to 3"),
+    ("DEMAND_QUANTILE", "nan", "from 0.5 to 0.999"),
     ("PROFILE_SHARE", "5%", "from 0.01 to 0.5"),
     ("DEVICE_COSTS", "cpu=1,cuda=0", "from 0.001 to 1000000, and 'cuda=0' is not such"),
     ("DEVICE_COSTS", "16", "NAME=FACTOR"),
@@ -60,7 +61,7 @@ BAD = [
     ("CORE", "0.0.0.0:8000", "another port than NEREUS_HTTP"),
     ("EXECUTORS", "on", "auto, off or HOST:PORT"),
     ("EXECUTORS", "0.0.0.0:8090", "takes the ports 8090 to 8090, one a device, of which NEREUS_NODE_HTTP has 8090"),
-    ("HEADROM", "1.05", "did you mean NEREUS_HEADROOM?"),
+    ("SOLV_S", "1.05", "did you mean NEREUS_SOLVE_S?"),
 ]
 
 
@@ -78,7 +79,7 @@ def test_a_bad_value_is_named_with_its_limit(name, value, says):
 
 def test_all_mistakes_are_reported_at_once():
     with pytest.raises(SettingsError) as caught:
-        Settings.from_environ({"NEREUS_HTTP": "x", "NEREUS_HEADROOM": "9", "NEREUS_NONE": "1"})
+        Settings.from_environ({"NEREUS_HTTP": "x", "NEREUS_SOLVE_S": "0", "NEREUS_NONE": "1"})
     assert len(caught.value.problems) == 3
 
 
@@ -98,7 +99,7 @@ def test_a_retired_variable_is_not_suggested():
     assert "NEREUS_ROUTING?" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["best", "ramsis-gamma"])
+@pytest.mark.parametrize("name", ["best", "ramsis-by-models"])
 def test_a_stack_that_nobody_can_serve_with_stops_the_start(name):
     with pytest.raises(SettingsError, match=f"NEREUS_STACK='{name}': must be one of nereus, clipper-ha,"):
         Settings.from_environ({"NEREUS_STACK": name})
@@ -151,18 +152,12 @@ def test_boxes_of_a_cluster_alone_listen_for_other_boxes(variables, core, execut
 
 
 def test_executors_have_a_port_each_that_no_other_setting_has():
-    def problems(**settings: str) -> str:
-        with pytest.raises(SettingsError) as caught:
-            Settings.from_environ({f"NEREUS_{name}": value for name, value in settings.items()})
-        return str(caught.value)
-
-    said = problems(CPU_DEVICES="4x1", EXECUTORS="0.0.0.0:8088")
-    assert said == (
+    assert executor_port_problems(Address("0.0.0.0", 8088), 4, {8090: "NODE_HTTP"}) == [
         "NEREUS_EXECUTORS=0.0.0.0:8088: takes the ports 8088 to 8091, one a device, of which NEREUS_NODE_HTTP has 8090"
         "; choose another first port"
-    )
-    assert "65535 is the last" in problems(CPU_DEVICES="0;1;2", EXECUTORS="0.0.0.0:65534")
-    assert Settings.from_environ({"NEREUS_CPU_DEVICES": "4x1", "NEREUS_EXECUTORS": "[::]:8086"}).executors.port == 8086
+    ]
+    assert "65535 is the last" in executor_port_problems(Address("0.0.0.0", 65534), 3, {})[0]
+    assert executor_port_problems(Address("::", 8086), 4, {8090: "NODE_HTTP"}) == []
 
 
 def test_gateways_have_names_that_last_and_that_a_member_may_have():
@@ -197,13 +192,13 @@ def test_another_users_home_is_refused_as_it_is(tmp_path):
 
 @pytest.mark.parametrize("module", [["manage.py", "check"], ["-m", "workers.node"], ["-m", "workers.gateway"]])
 def test_every_process_refuses_to_start_and_says_why(module, tmp_path):
-    environment = {**os.environ, "NEREUS_HOME": str(tmp_path), "NEREUS_HEADROOM": "9", "NEREUS_GPU": "perhaps"}
+    environment = {**os.environ, "NEREUS_HOME": str(tmp_path), "NEREUS_SOLVE_S": "0", "NEREUS_GPU": "perhaps"}
     done = subprocess.run(
         [sys.executable, *module], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode != 0
     output = done.stdout + done.stderr
-    assert "NEREUS_HEADROOM='9': must be a number from 1 to 3" in output
+    assert "NEREUS_SOLVE_S='0': must be a number from 0.1 to 600" in output
     assert "NEREUS_GPU='perhaps': must be 1 or 0" in output
     assert "Traceback" not in output
 

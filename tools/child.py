@@ -76,6 +76,8 @@ class RunningAppliance:
         self.home = home
         self._root = root
         self.arguments = arguments
+        #: begins the command: where it runs
+        self.prefix: list[str] = []
         console, http, grpc, node = free_ports(4)
         self.environment = {
             **bare_environment(),
@@ -100,7 +102,7 @@ class RunningAppliance:
     def start(self, timeout: float = 500, until: str = READY) -> RunningAppliance:
         """Start it, and wait until it has printed ``until``."""
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "up", *self.arguments],
+            [*self.prefix, sys.executable, "manage.py", "up", *self.arguments],
             cwd=self._root,
             env=self.environment,
             stdout=subprocess.PIPE,

@@ -1,9 +1,7 @@
 """A timer for an event loop that is precise to some tens of microseconds.
 
-Loops themselves count whole milliseconds.
-
-Linux has such timers as files (timerfd), which :mod:`os` offers only from Python 3.13 on. Elsewhere the loop's own
-timer is used.
+Loops themselves count whole milliseconds. Linux has such timers as files (timerfd), which :mod:`os` offers only from
+Python 3.13 on.
 """
 
 from __future__ import annotations
@@ -34,33 +32,19 @@ class Alarm:
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
         self._loop = loop
         self._ring = ring
-        self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
         self.at = math.inf
-        self._file = _file()
-        if self._file is not None:
-            loop.add_reader(self._file, self._readable)
+        self._file: int | None = _file()
+        loop.add_reader(self._file, self._readable)
 
     def set(self, at: float) -> None:
         """Set when to ring (``time.monotonic()``): at once if past, never if inf."""
-        if self._closed:
-            return
-        self.at = at
         if self._file is not None:
+            self.at = at
             _set(self._file, at)
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if at < math.inf:
-            self._timer = self._loop.call_later(max(0.0, at - time.monotonic()), self._due)
 
     def close(self) -> None:
         """Never ring again; may be called twice."""
         self.at = math.inf
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
         file, self._file = self._file, None
         if file is not None:
             self._loop.remove_reader(file)
@@ -68,25 +52,17 @@ class Alarm:
 
     def _readable(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.read(self._file, 8)
             # Nothing to read: the alarm was set anew meanwhile.
-            self._due()
-
-    def _due(self) -> None:
-        self._timer, self.at = None, math.inf
-        self._ring()
+            os.read(self._file, 8)
+            self.at = math.inf
+            self._ring()
 
 
 # By its name: a library that fakes the wall clock takes absolute times for that clock's.
-try:
-    _libc = ctypes.CDLL("libc.so.6", use_errno=True)
-except OSError:
-    _libc = ctypes.CDLL(None, use_errno=True)
+_libc = ctypes.CDLL("libc.so.6", use_errno=True)
 
 
-def _file() -> int | None:
-    if not hasattr(_libc, "timerfd_create"):
-        return None
+def _file() -> int:
     file = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
     if file < 0:
         raise OSError(ctypes.get_errno(), "timerfd_create: " + os.strerror(ctypes.get_errno()))

@@ -24,7 +24,6 @@ class Counters(Collector):
         self._values: dict[tuple[str, ...], float] = {}
 
     def add(self, labels: tuple[str, ...], more: float = 1) -> None:
-        """Count ``more`` for these values of the labels behind the first ones."""
         values = self._values
         values[labels] = values.get(labels, 0) + more
 
@@ -70,14 +69,12 @@ class Histograms(Collector):
         self._sums[labels] += value * times
 
     def observe_all(self, labels: tuple[str, ...], values: Sequence[float]) -> None:
-        """Count values."""
         counts, bounds = self._counts.get(labels) or self._of(labels), self._bounds
         for value in values:
             counts[bisect_left(bounds, value)] += 1
         self._sums[labels] += sum(values)
 
     def forget(self, first: Collection[str]) -> None:
-        """Drop the series with one of these values of the first label."""
         for labels in [labels for labels in self._counts if labels[0] in first]:
             del self._counts[labels], self._sums[labels]
 

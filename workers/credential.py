@@ -1,7 +1,4 @@
-"""A member's credential on disk.
-
-It is shown to the control plane that issued it and to no other.
-"""
+"""A member's credential, shown to the control plane that issued it alone."""
 
 from __future__ import annotations
 
@@ -14,8 +11,6 @@ from . import disk
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """The member's id and credential from its first join."""
-
     credential: str
     member: int
     control_url: str = ""
@@ -35,7 +30,6 @@ class CredentialFile:
         self.value = self._load()
 
     def store(self, value: str, member: int) -> None:
-        """Keep a new one."""
         self.value = value
         try:
             disk.write_private(self._path, msgspec.json.encode(Credential(value, member, self._control_url)))

@@ -1,7 +1,4 @@
-"""Limit of open files.
-
-Shells and systemd give 1,024, which a gateway's connections reach first.
-"""
+"""Limit of open files: a gateway's connections would reach the usual 1,024 first."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Small private files that are replaced whole.
-
-A reader sees the old content or the new, also after a power cut.
-"""
+"""Small private files that are replaced whole, also in a power cut."""
 
 from __future__ import annotations
 

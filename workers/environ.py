@@ -19,6 +19,7 @@ PREFIX = "NEREUS_"
 RETIRED = {
     "COMPILED": "the query path is no longer compiled",
     "FORECASTER": "demand is forecast by level and trend; simulations have the other forecasters",
+    "HEADROOM": "demand is planned for by its quantile (NEREUS_DEMAND_QUANTILE)",
     "STRATEGY": "NEREUS_STACK chooses how the cluster plans",
     "ROUTING": "it is part of the stack (NEREUS_STACK)",
 }
@@ -62,8 +63,6 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable."""
-
     name: str
     default: str  # its text where it is not set or empty
     parse: Parse
@@ -87,7 +86,6 @@ class Reader:
         return bool(self._environ.get(PREFIX + name, "").strip())
 
     def read(self, variable: Variable) -> Any:
-        """The variable's value, and that of its default where it is wrong."""
         self.known.add(PREFIX + variable.name)
         try:
             return variable.parse(self._environ.get(PREFIX + variable.name, "").strip() or variable.default)
@@ -100,7 +98,6 @@ class Reader:
         self.problems.append(f"{PREFIX}{name}{value}: must be {must}")
 
     def warnings(self) -> tuple[str, ...]:
-        """A line for each retired variable that is set."""
         return tuple(f"{PREFIX}{name}: no longer used; {why}" for name, why in RETIRED.items() if self.is_set(name))
 
     def unknown(self) -> None:
@@ -117,8 +114,6 @@ class Reader:
 
 
 def number(low: float, high: float, kind: type = float, times: float = 1) -> Parse:
-    """A number within limits, times a unit."""
-
     def parse(text: str) -> Any:
         try:
             value = kind(text)
@@ -132,7 +127,6 @@ def number(low: float, high: float, kind: type = float, times: float = 1) -> Par
 
 
 def whole(low: int, high: int, times: int = 1) -> Parse:
-    """A whole number within limits, times a unit."""
     return number(low, high, int, times)
 
 

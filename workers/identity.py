@@ -1,9 +1,7 @@
 """Identity of a running executor: digests of its code, settings and device.
 
-It is compared with the identity of the executor that the node would start now.
-
-Both ends compute it: the executor when it starts, from the code that it loads; the node daemon when it finds one that
-an earlier daemon started.
+It is compared with the identity of the executor that the node would start now. Both ends compute it: the executor when
+it starts, from the code that it loads; the node daemon when it finds one that an earlier daemon started.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from .protocol.specs import DeviceInfo
 #: the settings that an executor reads
 SETTINGS = ("NEREUS_CONFINE_EXECUTORS", "NEREUS_LOG_LEVEL", "NEREUS_PROFILE_SHARE", "NEREUS_QUEUE_ROWS")
 #: folders of this package whose code an executor runs
-_FOLDERS = (".", "confinement", "executor", "protocol", "dispatch", "transport")
+_FOLDERS = (".", "confinement", "executor", "protocol", "dispatch", "trust")
 _LIBRARIES = ("cryptography", "msgspec", "numpy", "onnxruntime", "onnxruntime-gpu", "uvloop")
 
 

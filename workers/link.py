@@ -1,9 +1,8 @@
 """The websocket by which a member talks with the control plane.
 
-A member is a node daemon or a gateway.
-
-The data plane never waits for it: :meth:`MemberLink.send` only puts a message into a bounded outbox, and a control
-plane that is away, refuses the member or sends malformed messages is logged and tried again.
+A member is a node daemon or a gateway. The data plane never waits for it: :meth:`MemberLink.send` only puts a message
+into a bounded outbox, and a control plane that is away, refuses the member or sends malformed messages is logged and
+tried again.
 """
 
 from __future__ import annotations
@@ -22,13 +21,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from . import disk, log
-from .control_trust import TrustError
 from .credential import CredentialFile
 from .outbox import Outbox
 from .protocol import control
 from .settings import JOIN_TOKEN_FILE
-from .transport.identity import MemberIdentity
-from .transport.renewal import Renewal
+from .trust.control_plane import TrustError
+from .trust.member import MemberIdentity
 
 _DECODERS = {"node": control.decode_to_node, "gateway": control.decode_to_gateway}
 #: state and usual reason of a link that was refused, by close code
@@ -68,6 +66,12 @@ class LinkTiming:
     ping_answer: float = 20.0
     farewell: float = 0.3  # to send what is left when the member ends
 
+    def pauses(self, state: str) -> tuple[float, float]:
+        """The first and the longest pause of a link in this state."""
+        if state == "replaced":
+            return self.replaced_first, self.replaced_longest
+        return (self.first, self.longest) if state == "down" else (self.refused_first, self.refused_longest)
+
 
 class _Refused(Exception):
     """The control plane turned the member away; trying again at once is useless."""
@@ -79,8 +83,6 @@ class _Refused(Exception):
 
 @dataclass(frozen=True)
 class Membership:
-    """A member and its control plane."""
-
     kind: str  # ``node`` or ``gateway``; also names the websocket's path
     name: str  # the member's name in the cluster
     control_url: str  # ``http(s)://HOST:PORT`` of the control plane
@@ -126,7 +128,7 @@ class MemberLink:
         self._url = "ws" + self._control_url.removeprefix("http") + f"/ws/{kind}/"
         self._status_file = membership.status_file
         self._given_join_token, self._own_join_token = membership.join_token, membership.home / JOIN_TOKEN_FILE
-        self._renewal = Renewal(identity, self.send) if identity is not None else None
+        self._identity = identity
         self._join = join
         self._on_message, self._on_up, self._on_down = on_message, on_up, on_down
         self._timing = timing or LinkTiming()
@@ -148,7 +150,6 @@ class MemberLink:
 
     @property
     def credential(self) -> str | None:
-        """Authenticates the member at the control plane; None before its first join."""
         return self._credential.value
 
     @property
@@ -168,39 +169,39 @@ class MemberLink:
 
     async def run(self) -> None:
         """Keep the link up until cancelled; cancelling closes the connection properly."""
-        tries = refusals = 0
+        tries, before = 0, ""
         while True:
-            token = self._token()
-            joined, began = False, time.monotonic()
+            token, began = self._token(), time.monotonic()
             try:
                 if token is None:
                     raise _Refused("unauthorized", self._no_token())
-                joined = await self._connection(token)
+                if await self._connection(token):
+                    tries = 0
             except _Refused as refused:
                 self._set_state(refused.state, str(refused))
-                if self._try_other_token(refused, token):
+                if self._try_other_token(refused):
                     continue
-                pause, refusals = self._refusal_pause(refused, time.monotonic() - began, refusals)
-                self._log.error("link_refused", state=refused.state, reason=str(refused), retry_s=round(pause, 1))
-                await asyncio.sleep(pause)
-                continue
             except Exception as error:
                 # Without its link a gateway would serve by its last plan until somebody starts it again.
                 if not isinstance(error, OSError | WebSocketException):
                     self._log.exception("link_failed")
                 self._set_state("down", f"{type(error).__name__}: {error}")
-            refusals = 0
-            tries = 0 if joined else tries + 1
-            pause = self._pause(self._timing.first, self._timing.longest, max(0, tries - 1))
-            # The first failures and then one in a while: an absent control plane must not fill the log.
-            if tries <= 3 or tries % 10 == 0:
+            first, longest = self._timing.pauses(self.state)
+            if self.state != before or time.monotonic() - began > longest:
+                tries, before = 0, self.state
+            # Full spread over the upper half, so that a whole site's members do not return in the same instant.
+            pause = min(longest, first * 2 ** min(tries, 20)) * random.uniform(0.5, 1.0)
+            tries += 1
+            if self.state != "down":
+                self._log.error("link_refused", state=self.state, reason=self.detail, retry_s=round(pause, 1))
+            elif tries <= 3 or tries % 10 == 0:
+                # The first failures and then one in a while: an absent control plane must not fill the log.
                 self._log.warning("link_down", reason=self.detail, tries=tries, retry_s=round(pause, 2))
             await asyncio.sleep(pause)
 
     # --- one connection ---------------------------------------------------------------------------------------------
 
     async def _connection(self, token: str) -> bool:
-        """One connection from connect to close; True when it was admitted."""
         timing = self._timing
         try:
             # Before anything of ours is sent.
@@ -236,11 +237,14 @@ class MemberLink:
 
     async def _converse(self, socket: ClientConnection) -> bool:
         admitted = False
-        running: list[asyncio.Task] = []
+        writer: asyncio.Task | None = None
         self._socket, self._received = socket, 0
         try:
             first = self._join(socket.local_address[0])
-            await socket.send(control.encode(self._renewal.joining(first) if self._renewal is not None else first))
+            if self._identity is not None:
+                # Each join renews the certificate.
+                first = msgspec.structs.replace(first, certificate_request=self._identity.request())
+            await socket.send(control.encode(first))
             # A control plane that lost the request on its way answers pings, and nothing else.
             async with asyncio.timeout(self._timing.answer) as patience:
                 async for text in socket:
@@ -251,9 +255,9 @@ class MemberLink:
                         self._admit(message)
                         if not admitted:
                             admitted = True
-                            running = self._start(socket)
+                            writer = asyncio.create_task(self._write(socket), name="link-writer")
                             self._call(self._on_up)
-                    elif isinstance(message, control.IssuedCertificate | control.CertificateDue):
+                    elif isinstance(message, control.IssuedCertificate):
                         self._certify(message)
                     elif isinstance(message, control.Pending):
                         self._set_state("pending", message.reason)
@@ -268,9 +272,9 @@ class MemberLink:
             self._set_state("down", str(error))
         finally:
             self._socket = None
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            if writer is not None:
+                writer.cancel()
+                await asyncio.gather(writer, return_exceptions=True)
             if admitted:
                 self.up = False
                 self._outbox.link_lost()
@@ -278,19 +282,9 @@ class MemberLink:
                 self._call(self._on_down)
         return admitted
 
-    def _start(self, socket: ClientConnection) -> list[asyncio.Task]:
-        running = [asyncio.create_task(self._write(socket), name="link-writer")]
-        if self._renewal is not None:
-            running.append(asyncio.create_task(self._renewal.watch(), name="link-renewal"))
-        return running
-
-    def _certify(self, message: control.IssuedCertificate | control.CertificateDue) -> None:
-        if self._renewal is None:
-            return
-        if isinstance(message, control.IssuedCertificate):
-            self._call(self._renewal.answered, message)
-        else:
-            self._call(self._renewal.ask)
+    def _certify(self, issued: control.IssuedCertificate) -> None:
+        if self._identity is not None:
+            self._call(self._identity.renew, issued)
 
     async def _take_leave(self, socket: ClientConnection) -> None:
         """Send what is left, and close properly; the library would report an error."""
@@ -380,7 +374,7 @@ class MemberLink:
             "box makes a token"
         )
 
-    def _try_other_token(self, refused: _Refused, token: str | None) -> bool:
+    def _try_other_token(self, refused: _Refused) -> bool:
         if refused.state != "unauthorized" or self.credential is None or not self._join_token:
             return False
         self._use_join_token = not self._use_join_token
@@ -388,20 +382,6 @@ class MemberLink:
             self._log.warning("credential_refused", reason=str(refused), next="the join token")
         # From credential to join token at once; back again only after the pause.
         return self._use_join_token
-
-    def _refusal_pause(self, refused: _Refused, lasted_s: float, refusals: int) -> tuple[float, int]:
-        """Seconds until the next try, and the refusals so far."""
-        timing = self._timing
-        first, longest = timing.refused_first, timing.refused_longest
-        if refused.state == "replaced":
-            first, longest = timing.replaced_first, timing.replaced_longest
-            if lasted_s > longest:
-                refusals = 0
-        return self._pause(first, longest, refusals), refusals + 1
-
-    def _pause(self, first: float, longest: float, tries: int) -> float:
-        # Full spread over the upper half, so that a whole site's members do not return in the same instant.
-        return min(longest, first * 2 ** min(tries, 20)) * random.uniform(0.5, 1.0)
 
     def _set_state(self, state: str, detail: str) -> None:
         self.state, self.detail = state, detail

@@ -1,9 +1,7 @@
 """Structured logging: one line an event, to standard error, in all processes.
 
-Lines have the same shape in every process, and never contents of queries.
-
-Lines have a limited length, and lines of a kind a limited rate: nobody can fill a disk by causing them. The first line
-after those left out has their number.
+Lines have the same shape in every process, and never contents of queries. Lines have a limited length, and lines of a
+kind a limited rate: nobody can fill a disk by causing them. The first line after those left out has their number.
 """
 
 from __future__ import annotations
@@ -12,10 +10,13 @@ import importlib
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from .token_bucket import TokenBucket
 
 
 def _structlog() -> ModuleType:
@@ -38,26 +39,6 @@ _QUOTING = ("django", "uvicorn", "gunicorn", "daphne", "websockets")
 _KINDS = 1_000
 
 
-class _Bucket:
-    """Lets ``burst`` lines through, then one each ``every_s`` seconds."""
-
-    def __init__(self, burst: int, every_s: float):
-        self._burst, self._every_s = burst, every_s
-        self._left = float(burst)
-        self._at: float | None = None
-        self.left_out = 0
-
-    def passes(self, now: float) -> bool:
-        if self._at is not None:
-            self._left = min(self._burst, self._left + (now - self._at) / self._every_s)
-        self._at = now
-        if self._left < 1:
-            self.left_out += 1
-            return False
-        self._left -= 1
-        return True
-
-
 class LimitedRate(logging.Filter):
     """Leaves out lines of a kind that come too often.
 
@@ -68,19 +49,22 @@ class LimitedRate(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         super().__init__()
         self._clock = clock
-        self._buckets: dict[tuple, _Bucket] = {}
-        self._all = _Bucket(2_000, 0.05)
+        self._buckets: dict[tuple, TokenBucket] = {}
+        self._left_out: Counter[tuple] = Counter()
+        self._all = TokenBucket(2_000, 20.0)
 
     def filter(self, record: logging.LogRecord) -> bool:
         kind, burst, every_s = self._kind(record)
         if kind not in self._buckets and len(self._buckets) >= _KINDS:
             self._buckets.clear()
-        bucket = self._buckets.setdefault(kind, _Bucket(burst, every_s))
+            self._left_out.clear()
+        bucket = self._buckets.setdefault(kind, TokenBucket(burst, 1.0 / every_s))
         now = self._clock()
-        if not bucket.passes(now) or not self._all.passes(now):
+        if not bucket.takes(now) or not self._all.takes(now):
+            self._left_out[kind] += 1
             return False
-        if bucket.left_out:
-            record.left_out, bucket.left_out = bucket.left_out, 0
+        if left_out := self._left_out.pop(kind, 0):
+            record.left_out = left_out
         return True
 
     @staticmethod

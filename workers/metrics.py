@@ -1,10 +1,8 @@
 """Metrics that turn a validation set's outputs into an accuracy in percent.
 
-Higher is better. Pure numpy.
-
-Each accumulates over pieces of a validation set, so that measuring can go in small steps. Scores of shape
-[rows, classes] are taken from the first output of that form; predicted labels from the first output with one value a
-row.
+Higher is better. Pure numpy. Each accumulates over pieces of a validation set, so that measuring can go in small steps.
+Scores of shape [rows, classes] are taken from the first output of that form; predicted labels from the first output
+with one value a row.
 """
 
 from __future__ import annotations
@@ -22,8 +20,6 @@ class MetricError(ValueError):
 
 
 class Metric(Protocol):
-    """An accumulating metric over one validation set."""
-
     def add(self, outputs: Outputs, labels: np.ndarray) -> None:
         """Add rows of outputs (in the signature's order) and labels; MetricError."""
 

@@ -7,8 +7,7 @@ Pure: ``now`` (seconds, any monotonic origin) is handed in. Messages fall into f
 - *latest state* (:class:`~workers.protocol.control.DeviceStates`, progress of a profile job): only the newest counts;
 - *events* that must arrive (a profile job's end): kept in order, up to ``event_limit``;
 - *per-second statistics*: those of the last ``stats_s`` seconds, stamped with their age when they leave;
-- *moments* (burst, arrivals, overload, drift): worth something only at once, so not kept while the link is down; a
-  certificate request, too, since each join has one.
+- *moments* (burst, overload, drift): worth something only at once, so not kept while the link is down.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import msgspec
 from .protocol import control
 
 _STATS = (control.NodeStats, control.GatewayStats)
-_MOMENTS = (control.Burst, control.Overload, control.Drift, control.RenewCertificate)
+_MOMENTS = (control.Burst, control.Overload, control.Drift)
 _JOB_ENDS = (control.ProfileDone, control.ProfileFailed)
 
 

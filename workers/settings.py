@@ -43,14 +43,6 @@ def _host_of(url: str) -> str:
         return ""
 
 
-def _devices_named(cpu_devices: str) -> int:
-    """CPU devices that ``NEREUS_CPU_DEVICES`` names by itself; hardware adds more."""
-    if cpu_devices in ("auto", "none"):
-        return 1
-    count, times, _ = cpu_devices.partition("x")
-    return int(count) if times else cpu_devices.count(";") + 1
-
-
 def executor_port_problems(first: Address, devices: int, listening: Mapping[int, str]) -> list[str]:
     """Return a line for each port of the executors that cannot be used.
 
@@ -102,10 +94,7 @@ def _check_control_plane(read: Reader, values: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting, parsed.
-
-    Times are in seconds and sizes in bytes unless the name says otherwise.
-    """
+    """Every setting, parsed: seconds and bytes unless the name says otherwise."""
 
     home: Path = setting("HOME", ".nereus", parse.folder)
     """The folder in which the local appliance writes everything."""
@@ -205,8 +194,6 @@ class Settings:
     """Whether executors confine themselves by Landlock and seccomp."""
     plan_period_s: float = setting("PLAN_PERIOD_S", "30", parse.number(1, 3600))
     """Time between two regular plans."""
-    headroom: float = setting("HEADROOM", "1", parse.number(1, 3))
-    """Planned demand over the forecast, whose margin is its quantile."""
     demand_quantile: float = setting("DEMAND_QUANTILE", "0.95", parse.number(0.5, 0.999))
     """Share of plan periods whose mean demand the forecast should cover."""
     promise_period_s: float = setting("PROMISE_PERIOD_S", "300", parse.number(10, 600))
@@ -223,14 +210,6 @@ class Settings:
     device_costs: dict[str, float] = setting("DEVICE_COSTS", "", parse.factors)
     """Cost of a second of a device, relative to others, by device type or kind, as in ``cpu=1,cuda=16``; those not
     named cost 1. For `infaas-greedy`, which saves devices."""
-    infadapter_alpha: float = setting("INFADAPTER_ALPHA", "1", parse.number(0, 1e6))
-    """Worth of a point of mean accuracy to the stack `infadapter`."""
-    infadapter_beta: float = setting("INFADAPTER_BETA", "0.05", parse.number(0, 1e6))
-    """Cost of a core in use, for the same stack."""
-    infadapter_gamma: float = setting("INFADAPTER_GAMMA", "0.35", parse.number(0, 1e6))
-    """Cost of a second of an application's longest load, for the same stack."""
-    infadapter_cores: int = setting("INFADAPTER_CORES", "0", parse.whole(0, 1_000_000))
-    """Cores that the same stack may use of all devices together; 0: all."""
     queue_rows: int = setting("QUEUE_ROWS", "512", parse.whole(1, 100_000))
     """Rows that may wait per device before queries are refused."""
     profile_share: float = setting("PROFILE_SHARE", "0.05", parse.number(0.01, 0.5))
@@ -280,12 +259,9 @@ class Settings:
                 problems.append(f"{PREFIX}{name}={address}: must be another port than {PREFIX}{other}")
             listening.setdefault(address.port, name)
         if self.executors is not None:
-            problems += executor_port_problems(self.executors, _devices_named(self.cpu_devices), listening)
+            # Hardware decides how many ports they take.
+            problems += executor_port_problems(self.executors, 1, listening)
         return problems
-
-    def environ(self) -> dict[str, str]:
-        """Variables of a child's environment: paths on which all children must agree."""
-        return {PREFIX + "HOME": str(self.home)}
 
     @property
     def tls_used(self) -> bool:
@@ -308,12 +284,10 @@ class Settings:
 
     @property
     def gateway_core_socket(self) -> Path:
-        """The address at which the first of several gateways listens for the others."""
         return self.socket_folder / "gateway-core.sock"
 
     @property
     def gateway_names(self) -> tuple[str, ...]:
-        """Names of this box's gateways, of at most 63 characters, as members'."""
         first = f"{self.node_name}-gateway"
         names = [first, *(f"{first}-{number}" for number in range(2, self.gateways + 1))]
         return tuple(disk.safe_name(name, 63) for name in names)

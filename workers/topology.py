@@ -1,7 +1,4 @@
-"""The processors that this process may use, as the kernel describes them.
-
-Cores, threads, NUMA nodes and quotas.
-"""
+"""Processors that this process may use: cores, threads, NUMA nodes and quotas."""
 
 from __future__ import annotations
 
@@ -117,7 +114,6 @@ def models(processors: Iterable[int], root: Path = _ROOT) -> dict[int, str]:
 
 
 def _described(root: Path) -> dict[int, dict[str, str]]:
-    """Fields of ``/proc/cpuinfo`` by processor."""
     fields_of: dict[int, dict[str, str]] = {}
     try:
         text = (root / "proc/cpuinfo").read_text(errors="replace")

@@ -20,7 +20,7 @@ import uvloop
 from appliance.secrets import CREDENTIALS, credentials
 from workers import log
 from workers.settings import Settings, SettingsError
-from workers.tls import trust_file
+from workers.trust.control_plane import trust_file
 
 from .capacity import measured
 from .manifest import applications

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import httpx2
 
 from workers.settings import Settings
-from workers.tls import client_context
+from workers.trust.control_plane import client_context
 
 
 class RestError(Exception):

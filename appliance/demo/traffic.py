@@ -97,7 +97,6 @@ class Traffic:
             requests=[],
             answers={},
             connections=CONNECTIONS,
-            file="",
             patience_s=patience_s or PATIENCE * max(stream.application.slo_ms for stream in chosen) / 1000,
             authorities=str(authorities) if at.scheme == "https" and authorities else "",
             host=at.hostname,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -61,10 +60,6 @@ class Records:
         self.rows = rows
         self.protocol = protocol
         self.slo_s = slo_s
-
-    @classmethod
-    def read(cls, path: Path, protocol: Protocol, slo_s: float) -> Records:
-        return cls(np.load(path), protocol, slo_s)
 
     def between(self, start_s: float, end_s: float) -> Records:
         due = self.rows["due"]

@@ -42,7 +42,6 @@ class Load(msgspec.Struct):
         requests: whole HTTP requests, or messages where ``grpc_key`` is given; sent in turn.
         answers: by variant, the FP32 output of each request; none: not checked.
         connections: opened beforehand.
-        file: where :mod:`.process` leaves the rows.
         closed_s: seconds in which each connection sends its next query once it has its answer.
         phases: an open loop with Poisson arrivals.
         due: an open loop with (seconds since the beginning, request) of each query.
@@ -58,7 +57,6 @@ class Load(msgspec.Struct):
     requests: list[bytes]
     answers: dict[str, list[bytes]]
     connections: int
-    file: str
     closed_s: float = 0.0
     phases: list[Phase] = []
     due: list[tuple[float, int]] = []

@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from workers.net.tls import TlsAcceptor
-from workers.tls import ServerIdentity
+from workers.trust.server import ServerIdentity
 
 #: open connections, browsers' and members' websockets included; beyond, the one that waits longest for a request goes
 MAX_CONNECTIONS = 1024

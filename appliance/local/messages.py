@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from appliance import secrets
-from workers import tls
 from workers.settings import Settings
+from workers.trust.control_plane import trust_file
 
 from .roles import ALL, BoxRole, Roles, named, serves_tls
 
@@ -43,7 +43,7 @@ def serves(values: Settings, roles: Roles, elapsed: str) -> str:
     if BoxRole.CONTROL in roles:
         lines.append(f"  Keys       {values.home / secrets.CREDENTIALS}")
     if serves_tls(values, roles):
-        lines.append(f"  TLS        clients trust {tls.trust_file(values)}")
+        lines.append(f"  TLS        clients trust {trust_file(values)}")
     return "\n".join(lines)
 
 
@@ -55,7 +55,7 @@ def ready(values: Settings, roles: Roles, elapsed: str) -> str:
         if BoxRole.GATEWAY not in roles:
             lines.append(f"  Keys       {values.home / secrets.CREDENTIALS}")
             if values.console.tls:
-                lines.append(f"  TLS        clients trust {tls.trust_file(values)}")
+                lines.append(f"  TLS        clients trust {trust_file(values)}")
     else:
         lines.append(f"  Control    {values.control_url}")
     return "\n".join([*lines, "Ctrl-C stops everything."])

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TextIO
 
 from appliance import redis_server, secrets
-from workers import descriptors, log, tls
-from workers.certificates import CertificateError
+from workers import descriptors, log
 from workers.settings import Settings, SettingsError
+from workers.trust import server
+from workers.trust.authority import CertificateError
 
 from . import messages, preconditions, proc, reserve, services
 from .logfile import LogFile
@@ -80,7 +81,7 @@ def up(values: Settings, demo: bool, output: TextIO, roles: Roles = ALL) -> None
         if BoxRole.NODE in roles:
             check_devices(values)
         if serves_tls(values, roles):
-            tls.prepare(values)
+            server.prepare(values)
     except (SettingsError, CertificateError) as error:
         raise StartError(str(error)) from None
     except OSError as error:

@@ -14,7 +14,7 @@ from uvicorn_worker import UvicornWorker
 from appliance.local.asgi_server import HEAD_BYTES, LimitedProtocol, Server
 from workers import log
 from workers.settings import Settings
-from workers.tls import ServerIdentity
+from workers.trust.server import ServerIdentity
 
 #: seconds that open requests and websockets get at shutdown; without a limit uvicorn waits for browsers to leave
 GRACE_S = 1

@@ -7,112 +7,62 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from .router import SUBNET, enter
+from benchmarks.spawned import Spawned
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-@dataclass(frozen=True)
-class Place:
-    """A box in the network.
-
-    Attributes:
-        last: of its address.
-        delay_ms: of its packets, each way; half of the round trip that it adds.
-        loss: of its packets, in percent.
-    """
-
-    name: str
-    last: int
-    delay_ms: float = 0.0
-    jitter_ms: float = 0.0
-    loss: float = 0.0
-
-    @property
-    def address(self) -> str:
-        return f"{SUBNET}.{self.last}"
+from .router import Place, enter, route
 
 
 class Network:
-    """Boxes that reach each other through :mod:`.router`, until it is closed.
+    """Boxes that reach each other through :mod:`.router`, from :meth:`open` to :meth:`close`.
 
-    Args:
-        name: begins the names of the namespaces.
+    ``name`` begins the names of the namespaces.
     """
 
     def __init__(self, name: str, places: Iterable[Place]) -> None:
         self._places = {place.name: place for place in places}
         self._names = {place: f"{name}-{place}" for place in self._places}
-        self._router: subprocess.Popen | None = None
+        self._router: Spawned | None = None
 
-    def __enter__(self) -> Network:
+    def open(self) -> None:
         for namespace in self._names.values():
-            _run("ip", "netns", "add", namespace)
-        boxes = [
-            f"{self._names[place.name]}={place.last},{place.delay_ms},{place.jitter_ms},{place.loss}"
-            for place in self._places.values()
-        ]
-        self._router = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.cluster.router", *boxes],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        if self._router.stdout.readline() != "routes\n":
-            raise OSError("the router does not start: TUN devices and root are needed")
-        return self
+            subprocess.run(["ip", "netns", "add", namespace], check=True)
+        self._router = Spawned(route, {self._names[name]: place for name, place in self._places.items()})
+        self._router.heard()
 
-    def __exit__(self, *_error) -> None:
+    def close(self) -> None:
         if self._router is not None:
-            self._router.stdin.close()
-            self._router.wait(10)
+            self._router.close()
         for namespace in self._names.values():
             subprocess.run(["ip", "netns", "delete", namespace], check=False)
 
     def enter(self, place: str) -> None:
         enter(self._names[place])
 
-    def command(self, place: str, command: Sequence[str], cpu_model: Path | None = None) -> list[str]:
-        """The command as it is run in a box.
+    def inside(self, place: str, cpu_model: Path | None = None) -> list[str]:
+        """Begins a command that is run in a box.
 
         Args:
             cpu_model: stands in the place of /proc/cpuinfo: which CPU the box has.
         """
         inside = ["ip", "netns", "exec", self._names[place]]
         if cpu_model is None:
-            return [*inside, *command]
-        return [*inside, "sh", "-c", 'mount --bind "$0" /proc/cpuinfo && exec "$@"', str(cpu_model), *command]
+            return inside
+        return [*inside, "sh", "-c", 'mount --bind "$0" /proc/cpuinfo && exec "$@"', str(cpu_model)]
+
+    def divide(self, one: Sequence[str], other: Sequence[str]) -> None:
+        """Lose all packets between two groups of boxes, without telling anybody."""
+        pairs = {(self._places[a].last, self._places[b].last) for a in one for b in other}
+        self._router.ask(pairs | {(b, a) for a, b in pairs})
 
     def cut(self, place: str) -> None:
-        """Lose all packets of a box, without telling anybody."""
-        self._tell(f"cut {self._places[place].last}")
-
-    def divide(self, one: Iterable[str], other: Iterable[str]) -> None:
-        self._tell(
-            "divide " + " ".join(",".join(str(self._places[name].last) for name in side) for side in (one, other))
-        )
+        self.divide([place], [name for name in self._places if name != place])
 
     def mend(self) -> None:
-        self._tell("mend")
-
-    def _tell(self, line: str) -> None:
-        self._router.stdin.write(line + "\n")
-        self._router.stdin.flush()
-        if (answer := self._router.stdout.readline()) != "done\n":
-            raise OSError(f"router: {line}: {answer.strip() or 'ended'}")
+        self._router.ask(set())
 
 
 def allowed() -> bool:
     return os.geteuid() == 0 and os.path.exists("/dev/net/tun")
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise OSError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")

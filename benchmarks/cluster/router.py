@@ -1,12 +1,6 @@
 """The network between boxes: passes on each box's packets, late or never.
 
-Packets go from one box's TUN device to another's.
-
-    python -m benchmarks.cluster.router NAMESPACE=LAST,DELAY_MS,JITTER_MS,LOSS_PERCENT ...
-
-Each box has the address ``SUBNET.LAST``. Lines on standard input change the network, each answered by one on standard
-output: ``cut N``: box N is off; ``mend``: all is as it was; ``divide A,B C,D``: no packet passes between the groups.
-Kernels without netem can do this, too; packets keep their order.
+Packets go from one box's TUN device to another's. Kernels without netem can do this, too; packets keep their order.
 """
 
 from __future__ import annotations
@@ -19,8 +13,10 @@ import random
 import selectors
 import struct
 import subprocess
-import sys
 import time
+from collections import defaultdict
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 SUBNET = "10.77.0"
@@ -33,17 +29,24 @@ _TURN = 64
 _ROOM = 16 * 2**20
 
 
-class Way(NamedTuple):
-    """The way between a box and all others, alike in each direction.
+class Place(NamedTuple):
+    """A box in the network, and the way between it and all others, alike in each direction.
 
     Attributes:
-        delay_s, jitter_s: seconds.
-        loss: share of packets that is lost, 0 to 1.
+        last: of its address.
+        delay_ms: of its packets, each way; half of the round trip that it adds.
+        loss: of its packets, in percent.
     """
 
-    delay_s: float
-    jitter_s: float
-    loss: float
+    name: str
+    last: int
+    delay_ms: float = 0.0
+    jitter_ms: float = 0.0
+    loss: float = 0.0
+
+    @property
+    def address(self) -> str:
+        return f"{SUBNET}.{self.last}"
 
 
 def enter(namespace: str) -> None:
@@ -53,7 +56,7 @@ def enter(namespace: str) -> None:
             raise OSError(ctypes.get_errno(), f"setns {namespace}")
 
 
-def open_tun(namespace: str, last: int) -> int:
+def open_tun(namespace: str, place: Place) -> int:
     """Make a TUN device with its address in a namespace.
 
     This thread stays in that namespace.
@@ -63,7 +66,7 @@ def open_tun(namespace: str, last: int) -> int:
     fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH22x", b"net", _IFF_TUN | _IFF_NO_PI))
     for command in (
         ["ip", "link", "set", "lo", "up"],
-        ["ip", "address", "add", f"{SUBNET}.{last}/24", "dev", "net"],
+        ["ip", "address", "add", f"{place.address}/24", "dev", "net"],
         ["ip", "link", "set", "net", "mtu", str(MTU), "txqueuelen", "2000", "up"],
     ):
         subprocess.run(command, check=True)
@@ -71,49 +74,33 @@ def open_tun(namespace: str, last: int) -> int:
 
 
 class Router:
-    def __init__(self, boxes: dict[int, tuple[int, Way]]) -> None:
-        self._tuns = {last: tun for last, (tun, _) in boxes.items()}
-        self._ways = {last: way for last, (_, way) in boxes.items()}
+    """``divided``: pairs of boxes between which no packet passes."""
+
+    def __init__(self, boxes: Mapping[int, tuple[int, Place]]) -> None:
+        self.boxes = boxes
         self._due: list[tuple[float, int, int, bytes]] = []
-        self._latest: dict[tuple[int, int], float] = {}
+        self._latest: dict[tuple[int, int], float] = defaultdict(float)
         self._under_way = dict.fromkeys(boxes, 0)
         self._count = 0
-        self._cut: set[int] = set()
-        self._divided: set[tuple[int, int]] = set()
         self._random = random.Random(1)
-
-    def command(self, line: str) -> str:
-        match line.split():
-            case ["cut", last]:
-                self._cut.add(int(last))
-            case ["divide", one, other]:
-                for a in map(int, one.split(",")):
-                    for b in map(int, other.split(",")):
-                        self._divided |= {(a, b), (b, a)}
-            case ["mend"]:
-                self._cut.clear()
-                self._divided.clear()
-            case _:
-                return f"unknown: {line}"
-        return "done"
+        self.divided: set[tuple[int, int]] = set()
 
     def take(self, source: int) -> None:
-        now, way = time.monotonic(), self._ways[source]
+        now, (tun, way) = time.monotonic(), self.boxes[source]
         for _ in range(_TURN):
             try:
-                packet = os.read(self._tuns[source], MTU + 100)
+                packet = os.read(tun, MTU + 100)
             except BlockingIOError:
                 return
             target = packet[19] if len(packet) >= 20 and packet[0] >> 4 == 4 else -1
-            if target not in self._tuns or source in self._cut or target in self._cut:
+            if target not in self.boxes or (source, target) in self.divided or self._under_way[target] > _ROOM:
                 continue
-            other = self._ways[target]
-            lost = self._random.random() < way.loss + other.loss
-            if lost or (source, target) in self._divided or self._under_way[target] > _ROOM:
+            other = self.boxes[target][1]
+            if 100 * self._random.random() < way.loss + other.loss:
                 continue
-            jitter_s = self._random.uniform(-1, 1) * (way.jitter_s + other.jitter_s)
-            due = max(self._latest.get((source, target), 0.0), now + way.delay_s + other.delay_s + jitter_s)
-            self._latest[source, target] = due
+            jitter_ms = self._random.uniform(-1, 1) * (way.jitter_ms + other.jitter_ms)
+            due = now + (way.delay_ms + other.delay_ms + jitter_ms) / 1e3
+            self._latest[source, target] = due = max(self._latest[source, target], due)
             self._count += 1
             self._under_way[target] += len(packet)
             heapq.heappush(self._due, (due, self._count, target, packet))
@@ -127,37 +114,28 @@ class Router:
             _, _, target, packet = heapq.heappop(self._due)
             self._under_way[target] -= len(packet)
             try:
-                os.write(self._tuns[target], packet)
+                os.write(self.boxes[target][0], packet)
             except OSError:
                 # A box that takes no more packets loses them.
                 continue
         return None
 
-    def run(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            for last, tun in self._tuns.items():
-                selector.register(tun, selectors.EVENT_READ, last)
-            selector.register(sys.stdin, selectors.EVENT_READ, None)
-            while True:
-                for key, _ in selector.select(self.give()):
-                    if key.data is not None:
-                        self.take(key.data)
-                    elif line := sys.stdin.readline():
-                        print(self.command(line), flush=True)
-                    else:
-                        return
 
-
-def main() -> None:
-    boxes: dict[int, tuple[int, Way]] = {}
-    for argument in sys.argv[1:]:
-        namespace, _, way = argument.partition("=")
-        last, delay_ms, jitter_ms, loss = way.split(",")
-        made = Way(float(delay_ms) / 1e3, float(jitter_ms) / 1e3, float(loss) / 100)
-        boxes[int(last)] = open_tun(namespace, int(last)), made
-    print("routes", flush=True)
-    Router(boxes).run()
-
-
-if __name__ == "__main__":
-    main()
+def route(pipe: Connection, namespaces: Mapping[str, Place]) -> None:
+    """Route between boxes by namespace, until the pipe ends; it brings what is divided, and takes an answer each."""
+    router = Router({place.last: (open_tun(namespace, place), place) for namespace, place in namespaces.items()})
+    with selectors.DefaultSelector() as selector:
+        for last, (tun, _) in router.boxes.items():
+            selector.register(tun, selectors.EVENT_READ, last)
+        selector.register(pipe, selectors.EVENT_READ, None)
+        pipe.send(True)
+        while True:
+            for key, _ in selector.select(router.give()):
+                if key.data is not None:
+                    router.take(key.data)
+                    continue
+                try:
+                    router.divided = pipe.recv()
+                except EOFError:
+                    return
+                pipe.send(True)

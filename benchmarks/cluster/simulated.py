@@ -8,51 +8,37 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from appliance.demo.manifest import DemoApplication, applications
+from benchmarks.faults.checker import Query
+from benchmarks.growth import Verdict
 from scheduler.simulation import simulate
 from scheduler.simulation.arrivals import Trace
 from scheduler.simulation.profiles import Model
 from scheduler.simulation.scenario import ControlSettings, Scenario
 from workers.dispatch.latency import LatencyModel
 
-from .attempts import Asked
-
-METRIC = "nereus_executor_run_seconds"
+METRIC = "nereus_executor_run_seconds_sum"
 #: declared for the variants from the cheapest on; far apart, so that it shows when others are chosen
 ACCURACIES = (80.0, 90.0, 100.0)
-#: variants of which fewer batches ran are taken to be as slow as the others
-BATCHES = 20
 #: seconds at the beginning that do not count: the simulator's first plan is for other demand than the cluster's
 SETTLE_S = 20.0
+#: points by which violations and accuracy may differ
+APART = 1.0
 
 #: latency by (application, variant): medians, as profiled
 Profiles = Mapping[tuple[str, str], LatencyModel]
-#: run times over profiled ones, by variant id; each a distribution of one value
-Ratios = Mapping[str, Sequence[float]]
 
 
-class RunTimes(NamedTuple):
-    """Batches of a variant on all devices, and the seconds that they took together."""
-
-    batches: float
-    seconds: float
-
-
-def run_times(pages: Iterable[str]) -> dict[str, RunTimes]:
-    """Run times so far by variant's name, from the metrics pages of nodes."""
-    sums: Counter[tuple[str, str]] = Counter()
-    for page in pages:
-        for family in text_string_to_metric_families(page):
-            for sample in family.samples if family.name == METRIC else ():
-                sums[sample.labels["variant"], sample.name.rpartition("_")[2]] += sample.value
-    return {variant: RunTimes(sums[variant, "count"], sums[variant, "sum"]) for variant, _ in sums}
+def run_s(pages: Iterable[str]) -> float:
+    """Seconds that batches ran so far, by the metrics pages of nodes."""
+    families = (family for page in pages for family in text_string_to_metric_families(page))
+    samples = (sample for family in families for sample in family.samples)
+    return sum(sample.value for sample in samples if sample.name == METRIC)
 
 
 @dataclass(frozen=True)
@@ -96,64 +82,61 @@ def chosen(slo_ms: float) -> tuple[DemoApplication, ...]:
 
 
 def compare(
-    queries: Sequence[Asked],
+    queries: Sequence[Query],
     wanted: Sequence[DemoApplication],
     served: Served,
-    ran: Mapping[str, RunTimes],
+    ran_s: float,
     period_s: float,
-) -> dict[str, str]:
-    """Figures of both, and by how many points they differ.
+) -> Verdict:
+    """Figures of both; violations and accuracy may differ by a point.
 
     Args:
         queries: in the order in which they were sent; all of them are simulated.
-        ran: run times by variant meanwhile.
+        ran_s: seconds that batches ran meanwhile.
 
-    Raises:
-        ValueError: nothing was answered.
     """
-    answered = [one for one in queries if one.first.end.end == "ok"]
-    if not answered:
-        raise ValueError("queries: nothing was answered")
-    way_s = statistics.fmean(one.first.took_s - one.first.end.inside_ms / 1000 for one in answered)
-    slowdown, slower = _slowdowns(answered, served, ran)
-    sent = [one.first.sent for one in queries]
+    answered = [one for one in queries if one.end.end == "ok"]
+    way_s = statistics.fmean(one.took_s - one.end.inside_ms / 1000 for one in answered)
+    types = dict(served.devices)
+    # Each of the n answers of a batch of n rows tells of it.
+    profiled = (
+        served.profiles[types[one.end.device]][one.sent.application, one.end.variant].seconds(one.end.rows)
+        / one.end.rows
+        for one in answered
+    )
+    slowdown = ran_s / sum(profiled)
+    sent = [one.sent for one in queries]
     began, names = sent[0].at, tuple(one.name for one in wanted)
     trace = Trace(names, tuple(one.at - began for one in sent), tuple(names.index(one.application) for one in sent))
     control = ControlSettings(period_s=period_s, initial_qps=len(sent) / trace.times[-1] / len(names))
-    results = simulate(scenario(wanted, trace, served, slower, max(0.0, way_s), control), "nereus")
+    results = simulate(scenario(wanted, trace, served, slowdown, max(0.0, way_s), control), "nereus")
     settled = [second for second in results.per_second if second.second >= SETTLE_S]
     in_time = sum(one.in_time for one in settled)
     earned = sum((one.effective_accuracy or 0.0) * one.in_time for one in settled)
-    simulated = 1 - in_time / sum(one.arrived for one in settled), earned / max(in_time, 1)
-    # Counted strictly, at the client's first attempt.
+    simulated = 100 * (1 - in_time / sum(one.arrived for one in settled)), earned / max(in_time, 1)
     slo_s = {one.name: one.slo_ms / 1000 for one in wanted}
-    counted = [one.first for one in queries if one.first.sent.at >= began + SETTLE_S]
+    counted = [one for one in queries if one.sent.at >= began + SETTLE_S]
     kept = [one for one in counted if one.end.end == "ok" and one.took_s <= slo_s[one.sent.application]]
-    live = 1 - len(kept) / len(counted), statistics.fmean(one.end.accuracy for one in kept) if kept else 0.0
+    live = 100 * (1 - len(kept) / len(counted)), statistics.fmean(one.end.accuracy for one in kept)
     median_ms = 1000 * statistics.median(one.took_s for one in counted if one.end.end == "ok")
-    return {
-        "violations, live and simulated": f"{live[0]:.2%} and {simulated[0]:.2%}",
-        "violations apart": f"{100 * abs(live[0] - simulated[0]):.2f} points",
-        "accuracy, live and simulated": f"{live[1]:.2f} and {simulated[1]:.2f}",
-        "accuracy apart": f"{abs(live[1] - simulated[1]):.2f} points",
-        "median latency, live and simulated": f"{median_ms:.0f} and {results.summary['median_latency_ms']:.0f} ms",
-        "run time over profile": f"{slowdown:.2f}",
-        "way": f"{1000 * way_s:.1f} ms",
-    }
+    text = f"live and simulated: violations {live[0]:.2f}% and {simulated[0]:.2f}%, accuracy {live[1]:.2f} and "
+    text += f"{simulated[1]:.2f}, median {median_ms:.0f} and {results.summary['median_latency_ms']:.0f} ms; run time "
+    text += f"over profile {slowdown:.2f}, way {1000 * way_s:.1f} ms"
+    return all(abs(a - b) <= APART for a, b in zip(live, simulated, strict=True)), text
 
 
 def scenario(
     wanted: Sequence[DemoApplication],
     arrivals: Trace,
     served: Served,
-    slower: Ratios,
+    slowdown: float,
     way_s: float,
     control: ControlSettings,
 ) -> Scenario:
     """The live run as a scenario for the simulator.
 
     Args:
-        slower: run times over profiled ones.
+        slowdown: run time over profile, of all variants alike.
         way_s: seconds that a query takes beside its wait and its run.
     """
     models = []
@@ -173,25 +156,7 @@ def scenario(
         devices=served.devices,
         slo_s={application.name: application.slo_ms / 1000 for application in wanted},
         network_s=way_s / 2,
-        run_ratios=slower,
+        run_ratios={f"{model.application}/{model.name}": (slowdown,) for model in models},
         seed=1,
         control=control,
     )
-
-
-def _slowdowns(answered: Sequence[Asked], served: Served, ran: Mapping[str, RunTimes]) -> tuple[float, Ratios]:
-    """Run times over profiles: of all batches, and by variant id."""
-    types = dict(served.devices)
-    ends = [(one.first.sent.application, one.first.end) for one in answered]
-    expected: dict[tuple[str, str], RunTimes] = {}
-    for application, end in ends:
-        # Each of the n answers of a batch of n rows tells of it.
-        profiled_s = served.profiles[types[end.device]][application, end.variant].seconds(end.rows)
-        batches, seconds = expected.get((application, end.variant), RunTimes(0.0, 0.0))
-        expected[application, end.variant] = RunTimes(batches + 1 / end.rows, seconds + profiled_s / end.rows)
-    usual = sum(ran[variant].seconds for _, variant in expected) / sum(one.seconds for one in expected.values())
-    slower = {}
-    for application, variant in next(iter(served.profiles.values())):
-        batches, seconds = expected.get((application, variant), RunTimes(0.0, 0.0))
-        slower[f"{application}/{variant}"] = (ran[variant].seconds / seconds if batches >= BATCHES else usual,)
-    return usual, slower

@@ -14,8 +14,8 @@ from benchmarks.figures import machine
 from scheduler.simulation import ScenarioError
 
 from . import infaas, infadapter, nereus, proteus, ramsis
-from .page import NOT_MADE, Context, Section, compose, index, joined, read_sections
-from .runs import ROOT, Runner, SourceChanged
+from .page import Context, Section, compose, index, joined, read_sections
+from .runs import ROOT, Runner
 from .worlds import SEEDS
 
 PAGE = ROOT / "docs" / "evaluation.md"
@@ -32,18 +32,18 @@ def main(arguments: list[str] | None = None) -> int:
     page = options.page
     names = [name for name in SECTIONS if not options.only or name in options.only]
     runner = Runner(options.kept, options.processes)
-    context = Context(runner, options.data, page.parent / "images" / "evaluation", "images/evaluation")
+    context = Context(runner, options.data, page.parent)
     try:
         runner.run([case for name in names for case in SECTIONS[name].cases(context)] if options.run else [])
         made = {name: SECTIONS[name].body(context) for name in names}
     except KeyboardInterrupt:
         print("Interrupted; finished runs are kept, the same command goes on.", file=sys.stderr)
         return 130
-    except (ScenarioError, SourceChanged, OSError) as error:
+    except (ScenarioError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     old = read_sections(page.read_text()) if page.exists() else {}
-    sections = {name: made.get(name) or old.get(name) or _not_made(section) for name, section in SECTIONS.items()}
+    sections = {name: made.get(name) or old.get(name) or one.not_made for name, one in SECTIONS.items()}
     page.parent.mkdir(parents=True, exist_ok=True)
     aside = page.with_suffix(".writing")
     aside.write_text(compose(joined(_head(), index(sections)), sections))
@@ -63,18 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kept", type=Path, default=KEPT, help="where runs are kept (default %(default)s)")
     parser.add_argument("--page", type=Path, default=PAGE, help="images go beside it (default %(default)s)")
     parser.add_argument("--no-run", dest="run", action="store_false", help="show what was run so far")
-    parser.add_argument("--processes", type=_processes, default=2, help="runs at a time (default %(default)s)")
+    parser.add_argument("--processes", type=int, default=2, help="runs at a time (default %(default)s)")
     return parser
-
-
-def _processes(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 64:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to 64, not {text!r}")
-    return int(text)
-
-
-def _not_made(section: Section) -> str:
-    return f"## {section.title}\n\n{NOT_MADE}: `python -m benchmarks evaluation --only {section.name}`."
 
 
 def _head() -> str:

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, pvariance
 
-from scheduler.allocation import strategies
 from scheduler.allocation.problem import (
     ApplicationDemand,
     CandidateVariant,
@@ -26,7 +25,8 @@ from scheduler.allocation.problem import (
     LatencyProfile,
     Problem,
 )
-from scheduler.simulation.learned import LEARNED, MINUTE, TREND
+from scheduler.simulation.largest_second import MINUTE, TREND
+from scheduler.stacks import strategies
 from scheduler.stacks.infadapter.capacity_line import CapacityLine, fitted
 
 from .page import Claim, Context, Grid, Results, Section, claim, number, percent
@@ -40,8 +40,6 @@ PERIOD_S = 30
 #: weights of a core; the second one is that of the paper's experiments
 BETAS = (0.0125, 0.05, 0.2)
 BETA = 0.05
-#: forecasters that learn; the second one forecasts what the paper's LSTM does
-LEARNING = (LEARNED, MINUTE)
 #: wall seconds that a solve may take, so that few searches are ended by it on a busy machine
 SOLVE_S = 120
 #: seconds of a trace, and days of the trace before those that are used (the paper's forecaster was trained on them)
@@ -67,15 +65,12 @@ Points = dict[str, list[tuple[int, float]]]
 
 
 def capacities(data: Path) -> Points:
-    """(cores, queries/s) by variant, ascending; {} where the file is missing."""
+    """(cores, queries/s) by variant, ascending."""
     points: Points = {}
-    path = data / "resnet_cpu_capacity.csv"
-    if path.exists():
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                if int(row["slo_ms"]) == SLO_MS:
-                    point = int(row["cpu_cores"]), float(row["capacity_qps"])
-                    points.setdefault(row["variant"], []).append(point)
+    with (data / "resnet_cpu_capacity.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            if int(row["slo_ms"]) == SLO_MS:
+                points.setdefault(row["variant"], []).append((int(row["cpu_cores"]), float(row["capacity_qps"])))
     return {variant: sorted(some) for variant, some in points.items()}
 
 
@@ -84,7 +79,6 @@ def _lines(points: Points) -> dict[str, CapacityLine]:
 
 
 def _plan(points: Points, stack: str, budget: int = FEWER) -> tuple[dict[str, int], float]:
-    """Cores by variant and the accuracy loss of a plan for Figure 2's load."""
     slopes = {variant: line.slope for variant, line in _lines(points).items()}
     problem = Problem(
         tuple(DeviceResources(f"{KIND}-{i}", KIND) for i in range(budget)),
@@ -123,10 +117,10 @@ def worlds(data: Path, into: Path) -> dict[tuple[str, float | None, str], World]
             "seed": 1,
             "trace": f"{trace}.csv",
         }
-        control = {"period_s": PERIOD_S, "initial_qps": rates.get(trace, 1.0), "solve_s": SOLVE_S}
+        control = {"period_s": PERIOD_S, "initial_qps": rates[trace], "solve_s": SOLVE_S}
         # New instances are made beside the old ones, as in the paper's cluster, which has more cores than the budget.
         twice = {"devices": {KIND: 2 * BUDGET}, "max_resident": {KIND: 1}, "make_before_break": True}
-        for beta, forecaster in (*((beta, TREND) for beta in BETAS), *((BETA, name) for name in LEARNING)):
+        for beta, forecaster in (*((beta, TREND) for beta in BETAS), (BETA, MINUTE)):
             values = {**base, **twice, "name": f"InfAdapter, {trace}, beta {beta:g}, {forecaster}"}
             values |= {"costs": {"core": beta, "budget": BUDGET}, "control": {**control, "forecaster": forecaster}}
             made[trace, beta, forecaster] = World(json.dumps(values), into)
@@ -136,25 +130,16 @@ def worlds(data: Path, into: Path) -> dict[tuple[str, float | None, str], World]
 
 
 def _converted(data: Path, into: Path) -> dict[str, float]:
-    """Write profiles, capacities and traces in the simulator's format.
-
-    Returns:
-        The mean rate of the first minute of each trace, in queries/s.
-    """
     into.mkdir(parents=True, exist_ok=True)
     points = capacities(data)
-    if points:
-        profile = ["application,variant,accuracy_normalized,device_type,batch,p50_ms,load_ms\n"]
-        capacity = ["application,variant,device_type,cores,items_s\n"]
-        for variant, line in _lines(points).items():
-            accuracy, load_s = VARIANTS[variant]
-            ms = 1000 / line.slope
-            profile.append(f"{APPLICATION},{variant},{accuracy},{KIND},1,{ms:.6f},{load_s * 1000}\n")
-            capacity += [f"{APPLICATION},{variant},{KIND},{cores},{rate}\n" for cores, rate in points[variant]]
-        (into / "profiles.csv").write_text("".join(profile))
-        (into / "capacities.csv").write_text("".join(capacity))
-    if not (data / "twitter_qps.txt.bz2").exists():
-        return {}
+    profile = ["application,variant,accuracy_normalized,device_type,batch,p50_ms,load_ms\n"]
+    capacity = ["application,variant,device_type,cores,items_s\n"]
+    for variant, line in _lines(points).items():
+        accuracy, load_s = VARIANTS[variant]
+        profile.append(f"{APPLICATION},{variant},{accuracy},{KIND},1,{1000 / line.slope:.6f},{load_s * 1000}\n")
+        capacity += [f"{APPLICATION},{variant},{KIND},{cores},{rate}\n" for cores, rate in points[variant]]
+    (into / "profiles.csv").write_text("".join(profile))
+    (into / "capacities.csv").write_text("".join(capacity))
     with bz2.open(data / "twitter_qps.txt.bz2", "rt") as file:
         seconds = [float(line) for line in file][TRAINED_DAYS * DAY_S :]
     rates = {}
@@ -167,14 +152,11 @@ def _converted(data: Path, into: Path) -> dict[str, float]:
 def samples(seconds: Sequence[float]) -> dict[str, Sequence[float]]:
     """The 20 minutes, from whole minutes on, that are most like the paper's.
 
-    The bursty sample has the highest spike over a load that is back after it, the steady one the least deviation. Empty
-    where no load is back after its spike.
+    The bursty sample has the highest spike over a load that is back after it, the steady one the least deviation.
     """
     windows = [seconds[start : start + TRACE_S] for start in range(0, len(seconds) - TRACE_S + 1, 60)]
     windows = [window for window in windows if min(map(fmean, (window[BEFORE], window[SPIKE], window[AFTER]))) > 0]
     back = [window for window in windows if abs(fmean(window[AFTER]) / fmean(window[BEFORE]) - 1) <= BACK]
-    if not back:
-        return {}
     return {
         BURSTY: max(back, key=lambda window: fmean(window[SPIKE]) / fmean(window[BEFORE])),
         STEADY: min(windows, key=lambda window: pvariance(window) / fmean(window) ** 2),
@@ -182,7 +164,6 @@ def samples(seconds: Sequence[float]) -> dict[str, Sequence[float]]:
 
 
 def _arrivals(rates: Sequence[float]) -> list[str]:
-    """The lines of a trace with as many arrivals in each second as given."""
     numbers, made = random.Random(1), []
     for second, rate in enumerate(rates):
         times = sorted(numbers.random() for _ in range(round(rate)))
@@ -202,7 +183,7 @@ def _grid(context: Context) -> Grid:
     return {
         trace: {
             **{_label(one, beta): Case(made[trace, beta, TREND], one) for one in (OURS, SINGLE) for beta in BETAS},
-            **{f"{_label(OURS, BETA)}, {name}": Case(made[trace, BETA, name], OURS) for name in LEARNING},
+            f"{_label(OURS, BETA)}, {MINUTE}": Case(made[trace, BETA, MINUTE], OURS),
             **{stack: Case(made[trace, BETA, TREND], stack) for stack in VERTICAL},
             DEFAULT: Case(made[trace, None, TREND], DEFAULT),
         }
@@ -224,8 +205,6 @@ def _cell(outcome: Outcome) -> str:
 
 def _claims(context: Context, results: Results) -> Iterator[Claim]:
     points = capacities(context.data.parent / "infadapter")
-    if not points:
-        return
     yield from _of_capacities(points)
     yield from _of_plans(points)
     labels = {_label(stack, beta) for stack in (OURS, SINGLE) for beta in BETAS} | {*VERTICAL}
@@ -301,9 +280,8 @@ SECTIONS = (
         "regression says, whatever the instance's size; instances of one variant are one-core devices that take their "
         "queries in turn. What cannot be in time is refused, not answered late. `vpa+-fast`, `vpa+-middle` and `vpa+` "
         "have ResNet18, 50 and 152; `nereus` uses all 20 cores. Demand is forecast as live (`trend`); where a row "
-        "names `minute` by the largest second of the next minute, as the paper's LSTM does, and where it names "
-        "`learned` by the mean of the next 30 s: both by regressions that were fitted to days 1 to 14 of the trace "
-        "and go on learning.",
+        "names `minute` by the largest second of the next minute, as the paper's LSTM does, by a regression that was "
+        "fitted to days 1 to 14 of the trace.",
         _grid, _claims, corner="stack", cell=_cell, turned=True,
     ),
 )  # fmt: skip

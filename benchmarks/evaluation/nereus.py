@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Iterator
 
 from benchmarks import worlds
+from benchmarks.figures import table
 from scheduler.simulation.ablations import PARTS
 
-from .page import Context, Results, Section, table
+from .page import Context, Results, Section
 
 #: worlds in which parts are judged
 JUDGES = ("30+5, mix, 900/s", "20 GPUs, overload", "loads of 2 s, medium-normal_load")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.figures import table
 from scheduler.simulation.plots import png
 
 from .runs import FOLDERS, ROOT, Case, Outcome, Runner
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 #: begins the text of a section that was never made
 NOT_MADE = "Not made yet"
 VERDICTS = ("reproduced", "refuted", "not comparable")
+#: the page's images and CSV files, beside it
+IMAGES = "images/evaluation"
 
 #: cases and outcomes of a section, by row and column of its table
 Grid = Mapping[str, Mapping[str, Case]]
@@ -37,34 +40,26 @@ def claim(sentence: str, finding: str, holds: bool | str) -> Claim:
 
 @dataclass(frozen=True)
 class Context:
-    """The inputs of a section.
-
-    Attributes:
-        data: folder of the published profiles and traces.
-        images: folder of the page's images and CSV files.
-        prefix: how the page refers to that folder.
-    """
+    """The inputs of a section: the published profiles and traces in ``data``, and where the page is."""
 
     runner: Runner
     data: Path
-    images: Path
-    prefix: str
+    folder: Path
+
+    def _file(self, name: str) -> Path:
+        (self.folder / IMAGES).mkdir(parents=True, exist_ok=True)
+        return self.folder / IMAGES / name
 
     def image(self, name: str, figure: Figure, alternative: str) -> str:
-        self.images.mkdir(parents=True, exist_ok=True)
-        (self.images / name).write_bytes(png(figure))
-        return f"![{alternative}]({self.prefix}/{name})"
+        self._file(name).write_bytes(png(figure))
+        return f"![{alternative}]({IMAGES}/{name})"
 
     def csv(self, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-        """Write a CSV file and return a link to it; "" without rows."""
-        if not rows:
-            return ""
-        self.images.mkdir(parents=True, exist_ok=True)
-        with (self.images / f"{name}.csv").open("w", newline="") as file:
+        with self._file(f"{name}.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
             writer.writeheader()
             writer.writerows(rows)
-        return f"[{name}.csv]({self.prefix}/{name}.csv)"
+        return f" All figures: [{name}.csv]({IMAGES}/{name}.csv)."
 
 
 def both(outcome: Outcome) -> str:
@@ -77,7 +72,6 @@ def both(outcome: Outcome) -> str:
 
 
 def nothing(*_: Any) -> Iterable[Any]:
-    """No claims, no further paragraphs."""
     return ()
 
 
@@ -109,6 +103,10 @@ class Section:
     def cases(self, context: Context) -> list[Case]:
         return list(dict.fromkeys(case for row in self.grid(context).values() for case in row.values()))
 
+    @property
+    def not_made(self) -> str:
+        return f"## {self.title}\n\n{NOT_MADE}: `python -m benchmarks evaluation --only {self.name}`."
+
     def body(self, context: Context) -> str:
         """Its Markdown, from the results that there are; it writes its images on the way."""
         runner = context.runner
@@ -117,26 +115,22 @@ class Section:
             for row, by_label in self.grid(context).items()
         }
         flat = {f"{label}, {row}": outcome for row, cells in results.items() for label, outcome in cells.items()}
-        link = context.csv(
-            self.name,
-            [
-                {"run": name} | {k: v for k, v in o.summary.items() if not isinstance(v, dict)}
-                for name, o in flat.items()
-            ],
-        )
-        cases = self.cases(context)
-        failed = [f"**Failed**: {case}: {why}" for case in cases if (why := runner.why(case)) is not None]
-        left_out = [str(case) for case in cases if runner.outcome(case) is None and runner.why(case) is None]
+        figures = [
+            {"run": name} | {key: value for key, value in one.summary.items() if not isinstance(value, dict)}
+            for name, one in flat.items()
+        ]
+        missing = {str(case): runner.why(case) for case in self.cases(context) if runner.outcome(case) is None}
+        left_out = "; ".join(case for case, why in missing.items() if why is None)
         table_rows = _turned(results) if self.turned else results
         return joined(
             f"## {self.title}",
-            self.text + (f" All figures: {link}." if link else ""),
-            *failed,
-            f"**Not run**: {'; '.join(left_out)}." if left_out else "",
+            self.text + (context.csv(self.name, figures) if figures else ""),
+            *(f"**Failed**: {case}: {why}" for case, why in missing.items() if why is not None),
+            f"**Not run**: {left_out}." if left_out else "",
             compared(self.corner, table_rows, self.cell) if results and self.cell else "",
             *self.more(context, results),
             _cut_short(flat),
-            _claimed(self.claims(context, results)),
+            claimed(self.claims(context, results)),
             f"Code of {code_date()}.",
         )
 
@@ -147,7 +141,6 @@ def _turned(results: Results) -> Results:
 
 
 def compared(corner: str, results: Results, shown: Callable[[Outcome], str] = both) -> str:
-    """A table of outcomes by row and column; "No results." without any."""
     columns = list(dict.fromkeys(label for cells in results.values() for label in cells))
     if not columns:
         return "No results."
@@ -159,7 +152,7 @@ def compared(corner: str, results: Results, shown: Callable[[Outcome], str] = bo
     return table((corner, *columns), rows)
 
 
-def _claimed(claims: Iterable[Claim]) -> str:
+def claimed(claims: Iterable[Claim]) -> str:
     rows = list(claims)
     return table(("claim", "found", "verdict"), rows) if rows else ""
 
@@ -178,19 +171,10 @@ def code_date() -> str:
 
 
 def joined(*parts: str) -> str:
-    """The paragraphs that are not empty."""
     return "\n\n".join(part for part in parts if part)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table; the first column to the left, the others to the right."""
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
-    lines += ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
 def percent(ratio: float | None, digits: int = 3) -> str:
-    """A ratio as percent; "none" for None."""
     return "none" if ratio is None else f"{100 * ratio:.{digits}f}%"
 
 
@@ -256,7 +240,7 @@ FIGURES = (
     PaperFigure("RAMSIS", "Fig. 6, Table 4", "constant loads", "ramsis", r"Fig\. 6|Section 7\.2"),
     PaperFigure("RAMSIS", "Fig. 7", "expectations", "ramsis-forms", r"Fig\. 7"),
     PaperFigure("RAMSIS", "Fig. 10, C", "discretisations of slack", "ramsis-forms", r"Fig\. 10|Appendix C"),
-    PaperFigure("RAMSIS", "Fig. 11", "variable batching", "ramsis-forms", r"Fig\. 11"),
+    PaperFigure("RAMSIS", "Fig. 11", "variable batching", "not done: it performs like maximal batching, by the paper"),
     PaperFigure("RAMSIS", "Fig. 8, 12", "text task, other SLOs, clusters", "not done: one of each is simulated"),
 )
 

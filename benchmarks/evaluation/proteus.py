@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from benchmarks import solver
-from benchmarks.figures import markdown
+from benchmarks.figures import Row, markdown, table
+from benchmarks.problems import problem
+from scheduler.allocation import nereus
 from scheduler.simulation import plots
 from scheduler.simulation.fluid import WINDOW_S, fluid_reference
 from scheduler.simulation.seconds import Second
+from scheduler.stacks.proteus import strategy as proteus
 
-from .page import Claim, Context, Grid, Results, Section, both, claim, number, percent, table
+from .page import Claim, Context, Grid, Results, Section, both, claim, claimed, number, percent
 from .runs import Case, Outcome
 from .worlds import REALISTIC, TRACES, World, faster, fastest_ms, poisson_like, published, realistic, slo_multiple
 
@@ -181,7 +186,6 @@ def bursts(seconds: Sequence[Second]) -> list[tuple[int, int]]:
 
 
 def _within(seconds: Sequence[Second], spans: Sequence[tuple[int, int]]) -> tuple[float, float | None]:
-    """The violations (0 to 1) and the accuracy of what arrives in these spans."""
     chosen = [second for second in seconds if any(start <= second.second < end for start, end in spans)]
     arrived, in_time = sum(second.arrived for second in chosen), sum(second.in_time for second in chosen)
     earned = sum(second.in_time * (second.effective_accuracy or 0.0) for second in chosen)
@@ -202,7 +206,7 @@ def _batching(context: Context) -> Grid:
         GAMMA: published(context.data, "zipf_gamma"),
     }
     policies = ("clipper", "nexus", PROTEUS)
-    return {kind: {one: Case(world, PROTEUS, one, "shares") for one in policies} for kind, world in worlds.items()}
+    return {kind: {one: Case(world, PROTEUS, one) for one in policies} for kind, world in worlds.items()}
 
 
 def _batching_claims(_context: Context, results: Results) -> Iterator[Claim]:
@@ -339,21 +343,42 @@ def _application_claims(_context: Context, results: Results) -> Iterator[Claim]:
     yield claim(sentence, finding, violated[high] <= 2 * violated[low])
 
 
-#: seconds that Proteus' authors allow, and their mean
-LIMIT_S, MEAN_S = 60.0, 4.2
+#: seconds that Proteus' authors allow, their mean, and the relative gap that they ask for
+LIMIT_S, MEAN_S, GAP = 60.0, 4.2, 0.005
+#: devices, variants, applications: the published world, its largest, and one beyond it
+SIZES = ((40, 54, 9), (160, 450, 17), (10_000, 1000, 100))
+#: factors on the demand: the first plan's, and the next ones', as a control loop makes them
+DEMANDS = (1.0, 0.9, 1.1, 1.05)
+SOLVERS = {"nereus": (nereus.solve, DEMANDS), PROTEUS: (proteus.solve, DEMANDS[:1])}
 
 
-def _solves(context: Context, _results: Results) -> Iterator[str]:
-    rows = solver.measure(solver.CORNERS)
-    yield markdown([solver.cells(row) for row in rows])
-    usual, large = (row for row in rows[:4] if row.strategy == PROTEUS)
+def _solved(size: tuple[int, int, int], stack: str) -> Row:
+    """The CPU time of the first plan, the median of the next ones, and the worst of all in demand and gap."""
+    solve, demands = SOLVERS[stack]
+    first, times, plans, served = replace(problem(*size), gap=GAP), [], [], []
+    for factor in demands:
+        applications = tuple(replace(one, demand=one.demand * factor) for one in first.applications)
+        began = time.process_time()
+        plans.append(solve(replace(first, applications=applications)))
+        times.append(time.process_time() - began)
+        served.append(sum(plans[-1].served.values()) / sum(one.demand for one in applications))
+    sizes = dict(zip(("devices", "variants", "applications"), size, strict=True))
+    return {**sizes, "strategy": stack, "first, s": times[0], "again, s": statistics.median(times[1:] or times),
+            "served, %": 100 * min(served), "gap certified, %": 100 * max(plan.gap for plan in plans)}  # fmt: skip
+
+
+def _solves(_context: Context, _results: Results) -> Iterator[str]:
+    rows = [_solved(size, stack) for size in SIZES for stack in SOLVERS]
+    yield markdown(rows)
+    usual, large = (row for row in rows[:4] if row["strategy"] == PROTEUS)
+    seconds, gap = usual["first, s"], "gap certified, %"
     sentence = f"A solve takes {MEAN_S} s on the mean (Section 6.8; its world)"
-    finding = f"{usual.first_s:.2f} s to {usual.gap:.2%}"
-    claims = [claim(sentence, finding, usual.first_s <= MEAN_S)]
+    claims = [claim(sentence, f"{seconds:.2f} s to {usual[gap]:.2f}%", seconds <= MEAN_S)]
+    seconds = large["first, s"]
     sentence = f"160 devices, 450 variants or 17 applications within {LIMIT_S:g} s (Fig. 10)"
-    finding = f"{large.first_s:.2f} s to {large.gap:.2%} for all three at once"
-    claims.append(claim(sentence, finding, large.reached and large.first_s <= LIMIT_S))
-    yield table(("claim", "found", "verdict"), claims)
+    finding = f"{seconds:.2f} s to {large[gap]:.2f}% for all three at once"
+    claims.append(claim(sentence, finding, large[gap] <= 100 * GAP and seconds <= LIMIT_S))
+    yield claimed(claims)
 
 
 SECTIONS = (
@@ -413,8 +438,8 @@ SECTIONS = (
     ),
     Section(
         "scaling", "Solver scaling",
-        "CPU time of a solve in three sizes of the published world (`python -m benchmarks solver`): the first plan, "
-        "and the median of three more at other demands.",
+        f"CPU time of a solve to a gap of {GAP:.1%} in three sizes of the published world: of the first plan, and the "
+        "median of three more at other demands; the least part of the demand that a plan serves, and the largest gap.",
         more=_solves,
     ),
 )  # fmt: skip

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.figures import table
 from scheduler.control.demand import estimate
+from scheduler.stacks.paper import Expected
 from scheduler.stacks.ramsis import load_policies
-from scheduler.stacks.ramsis.arrivals import round_robin
-from scheduler.stacks.ramsis.expectation import Expected
 from scheduler.stacks.ramsis.worker import LENGTHS, QUEUE, WorkerVariant, worker
 
-from .page import Claim, Context, Grid, Results, Section, claim, number, percent, table
+from .page import Claim, Context, Grid, Results, Section, claim, number, percent
 from .proteus import of
 from .runs import Case
 from .worlds import World
@@ -42,12 +42,12 @@ PROTOTYPE = {
     "ModelSwitching": ("0.03", "0.00", "0.06", "0.00", "0.41"),
 }
 
-OURS, KNOWN_LOAD, VARIABLE, BY_MODELS = "ramsis", "ramsis-known-load", "ramsis-variable", "ramsis-by-models"
+OURS, KNOWN_LOAD, BY_MODELS = "ramsis", "ramsis-known-load", "ramsis-by-models"
 #: baselines, and the percent by which RAMSIS is more accurate on the mean of ten loads: prototype, artifact's simulator
 BASELINES = {"jellyfish+": (4.95, 3.70), "modelswitching": (4.82, 1.84)}
 STACKS = (OURS, *BASELINES, "nereus")
-#: other forms of the decision process, and where they are compared
-FORMS = (OURS, VARIABLE, BY_MODELS, "ramsis-by-decisions", "ramsis-shortest-queue", "ramsis-gamma")
+#: forms of the decision process, and where they are compared
+FORMS = (OURS, BY_MODELS)
 FORMS_AT = (1200, 2000, 3200)
 #: violations up to which the paper shows a point, more violations that are still comparable (0 to 1), and points of
 #: accuracy that are the same
@@ -87,18 +87,15 @@ def _planned_as(load: float) -> float:
 
 
 def _converted(data: Path, into: Path) -> None:
-    """Write profiles and trace in the simulator's format."""
     into.mkdir(parents=True, exist_ok=True)
-    if (data / "image_profile.csv").exists():
-        with (data / "image_profile.csv").open(newline="") as file:
-            rows = [
-                f"{APPLICATION},{row['model']},{row['accuracy']},{KIND},{row['batch']},{row[COLUMN]}\n"
-                for row in csv.DictReader(file)
-            ]
-        head = f"application,variant,accuracy_normalized,device_type,batch,{COLUMN}\n"
-        (into / "profiles.csv").write_text(head + "".join(rows))
-    if (data / "twitter_qps.csv").exists():
-        (into / "trace.csv").write_text("arrival_ms,application\n" + "".join(_arrivals(data / "twitter_qps.csv")))
+    with (data / "image_profile.csv").open(newline="") as file:
+        rows = [
+            f"{APPLICATION},{row['model']},{row['accuracy']},{KIND},{row['batch']},{row[COLUMN]}\n"
+            for row in csv.DictReader(file)
+        ]
+    head = f"application,variant,accuracy_normalized,device_type,batch,{COLUMN}\n"
+    (into / "profiles.csv").write_text(head + "".join(rows))
+    (into / "trace.csv").write_text("arrival_ms,application\n" + "".join(_arrivals(data / "twitter_qps.csv")))
 
 
 def _arrivals(path: Path) -> list[str]:
@@ -123,11 +120,7 @@ def _expectations(world: World) -> dict[int, Expected]:
         seconds = tuple(latency.seconds(rows) for rows in range(1, min(latency.largest, QUEUE) + 1))
         variants.append(WorkerVariant(model.name, model.accuracy, seconds))
     made = worker(SLO_MS / 1000, variants)
-    return {
-        load: load_policies.evaluated(made, round_robin(load, WORKERS), load, "queries").expected
-        for load in FORMS_AT
-        if load in LOADS
-    }
+    return {load: load_policies.evaluated(made, WORKERS, load).expected for load in FORMS_AT if load in LOADS}
 
 
 # --- constant loads ---------------------------------------------------------------------------------------------------
@@ -175,19 +168,15 @@ def _forms(context: Context) -> Grid:
 
 
 def _form_claims(context: Context, results: Results) -> Iterator[Claim]:
-    sentences = {
-        VARIABLE: "Variable batching performs like maximal batching (Section 4.3.2, Fig. 11)",
-        BY_MODELS: f"Discretising by models performs like {LENGTHS} even steps (Appendix C, Fig. 10)",
+    gains = {
+        row: cells[BY_MODELS].accuracy - cells[OURS].accuracy
+        for row, cells in results.items()
+        if {OURS, BY_MODELS} <= cells.keys()
     }
-    for stack, sentence in sentences.items():
-        gains = {
-            row: cells[stack].accuracy - cells[OURS].accuracy
-            for row, cells in results.items()
-            if {OURS, stack} <= cells.keys()
-        }
-        if gains:
-            finding = "; ".join(f"{gain:+.2f} points of accuracy at {row}" for row, gain in gains.items())
-            yield claim(sentence, finding, max(map(abs, gains.values())) < SAME)
+    if gains:
+        sentence = f"Discretising by models performs like {LENGTHS} even steps (Appendix C, Fig. 10)"
+        finding = "; ".join(f"{gain:+.2f} points of accuracy at {row}" for row, gain in gains.items())
+        yield claim(sentence, finding, max(map(abs, gains.values())) < SAME)
     known = {row: cells[KNOWN_LOAD] for row, cells in results.items() if KNOWN_LOAD in cells}
     if known:
         yield from expected_claims(known, _expectations(_worlds(context)[str(LOADS[0])]))
@@ -252,10 +241,8 @@ SECTIONS = (
     ),
     Section(
         "ramsis-forms", "Forms of RAMSIS' decision process",
-        "The same world. `ramsis` and the claims reward queries in time, `ramsis-by-decisions` batches, as printed; "
-        "`ramsis-by-models` discretises slack by the times of the models that are not dominated (MD), the others "
-        "evenly (FLD); `ramsis-shortest-queue` has Appendix I's transitions, `ramsis-gamma` takes arrivals for a Gamma "
-        "process; `ramsis-known-load` has a policy for the true load alone, as the paper assumes.",
+        "The same world. `ramsis-by-models` discretises slack by the times of the models that are not dominated (MD), "
+        "the others evenly (FLD); `ramsis-known-load` has a policy for the true load alone, as the paper assumes.",
         _forms, _form_claims, corner="stack", turned=True,
     ),
     Section(

@@ -30,10 +30,6 @@ SOLVER = "pyscipopt"
 COUNTS = ("queries", "in_time", "late", "dropped", "solves", "solves_cut_short")
 
 
-class SourceChanged(RuntimeError):
-    """The code was edited meanwhile: results would be kept under the wrong key."""
-
-
 def source_digest(root: Path = ROOT) -> str:
     digest = hashlib.sha256(version(SOLVER).encode())
     for path in sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py")):
@@ -48,19 +44,18 @@ class Case:
     world: World
     strategy: str
     batching: str | None = None
-    routing: str | None = None
 
     def seeds(self) -> list[Case]:
         return [replace(self, world=world) for world in self.world.seeds()]
 
     def key(self, source: str) -> str:
-        stack = stacks.choose(self.strategy, self.batching, self.routing)
+        stack = stacks.choose(self.strategy, self.batching)
         parts = [self.world.digest(), stack.strategy, stack.batching, stack.routing, source]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def __str__(self) -> str:
         name = json.loads(self.world.values).get("name", "")
-        return f"{name}: " + ":".join(filter(None, (self.strategy, self.batching, self.routing)))
+        return f"{name}: " + ":".join(filter(None, (self.strategy, self.batching)))
 
 
 @dataclass(frozen=True)
@@ -71,31 +66,19 @@ class Outcome:
         summary: as in summary.json; counts of several runs are added up, other figures are means.
         seconds: of all runs.
         spread: by figure, half of its range over the seeds; empty for one run.
+        violations: 0 to 1; accuracy: percent, over queries in time, 0 where none was.
+        drop: the largest drop of accuracy over 10 s, in points.
+        throughput: queries/s answered in time, over the whole run.
     """
 
     summary: Mapping[str, Any]
     seconds: list[Second]
     spread: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def violations(self) -> float:
-        """0 to 1."""
-        return self.summary["violation_ratio"]
-
-    @property
-    def accuracy(self) -> float:
-        """Percent, over queries in time; 0 where none was."""
-        return self.summary["effective_accuracy"] or 0.0
-
-    @property
-    def drop(self) -> float:
-        """The largest drop of accuracy over 10 s, in points."""
-        return self.summary["max_accuracy_drop_10s"] or 0.0
-
-    @property
-    def throughput(self) -> float:
-        """Queries/s answered in time, over the whole run."""
-        return self.summary["in_time"] / max(self.summary["duration_s"], 1e-9)
+    violations = property(lambda self: self.summary["violation_ratio"])
+    accuracy = property(lambda self: self.summary["effective_accuracy"] or 0.0)
+    drop = property(lambda self: self.summary["max_accuracy_drop_10s"] or 0.0)
+    throughput = property(lambda self: self.summary["in_time"] / max(self.summary["duration_s"], 1e-9))
 
 
 def pooled(outcomes: Sequence[Outcome]) -> Outcome:
@@ -128,11 +111,7 @@ class Runner:
         self.processes = processes
 
     def run(self, cases: Iterable[Case]) -> None:
-        """Have a result for each case, or a reason why not in ``failed``.
-
-        Raises:
-            SourceChanged: the code changed since this object was made.
-        """
+        """Have a result for each case, or a reason why not in ``failed``."""
         self.folder.mkdir(parents=True, exist_ok=True)
         # Nothing in here is for the repository, whichever folder it is.
         (self.folder / ".gitignore").write_text("*\n")
@@ -142,10 +121,10 @@ class Runner:
         # Not forked: a child must import the code as it is now, not share this process's solver.
         context = multiprocessing.get_context("spawn")
         with (
-            ProcessPoolExecutor(self.processes, context, _check_source, (self.source,)) as pool,
+            ProcessPoolExecutor(self.processes, context) as pool,
             tqdm(total=len(due), file=sys.stderr, disable=None, unit="run") as bar,
         ):
-            waiting = {pool.submit(_make, case, self._path(case)): case for case in due.values()}
+            waiting = {pool.submit(_make, case, self._path(case), self.source): case for case in due.values()}
             try:
                 for future in as_completed(waiting):
                     case, reason = waiting[future], future.result()
@@ -157,9 +136,7 @@ class Runner:
                         print(f"{case}{'' if reason is None else f' failed: {reason}'}", file=sys.stderr, flush=True)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                _check_source(self.source)
                 raise
-        _check_source(self.source)
 
     def outcome(self, case: Case) -> Outcome | None:
         """The kept results of all seeds; None where one is missing."""
@@ -167,7 +144,6 @@ class Runner:
         return None if None in results else pooled(results)
 
     def why(self, case: Case) -> str | None:
-        """Why a run of the case failed; None: none did."""
         return next((self.failed[run] for run in case.seeds() if run in self.failed), None)
 
     def _outcome(self, case: Case) -> Outcome | None:
@@ -181,25 +157,18 @@ class Runner:
         return self.folder / f"{case.key(self.source)}.json"
 
 
-def _check_source(source: str) -> None:
-    if source_digest() != source:
-        raise SourceChanged("the source of scheduler/ or workers/ changed during the evaluation; start it again")
-
-
-def _make(case: Case, path: Path) -> str | None:
-    """Run a case in a process of its own, and keep its result.
-
-    Returns:
-        Why there is no result; None where there is one.
-    """
+def _make(case: Case, path: Path, source: str) -> str | None:
+    """Run a case in a process of its own, and keep its result; why there is none, or None."""
     try:
-        results = simulate(case.world.scenario(), case.strategy, case.batching, case.routing)
+        results = simulate(case.world.scenario(), case.strategy, case.batching)
     except (ScenarioError, SimulationError) as error:
         return str(error)
     except Exception as error:
         # A defect of one stack: the page tells of it, and the other runs go on.
         traceback.print_exc()
         return f"{type(error).__name__}: {error}"
+    if source_digest() != source:
+        return "the source of scheduler/ or workers/ changed meanwhile"
     per_second = [(s.second, s.arrived, s.in_time, s.late, s.dropped, s.effective_accuracy) for s in results.per_second]
     # Another process may be killed here, or look for the file: it is there wholly or not at all.
     aside = path.with_suffix(f".{os.getpid()}")

@@ -81,7 +81,6 @@ def published(data: Path, trace: str, **changes: Any) -> World:
 
 
 def realistic(data: Path, trace: str, residents: int) -> World:
-    """The published world with what it leaves out, and few residents a device."""
     limits = dict.fromkeys(PROTEUS["devices"], residents)
     return published(data, trace, **REALISTIC, max_resident=limits, name=f"{trace}, {residents} residents")
 

@@ -19,16 +19,12 @@ from .history import Arrived, Counted, Ended, Event, Follows, Planned, Sent
 
 @dataclass(frozen=True)
 class Violation:
-    """A rule that does not hold, and the evidence."""
-
     rule: str
     text: str
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query with its end."""
-
     sent: Sent
     end: Ended
 
@@ -64,8 +60,16 @@ def check(
 
 
 def queries_of(events: Iterable[Event]) -> list[Query]:
-    """Queries in the order in which they were sent, those without an end left out."""
     return list(_ends(events)[0].values())
+
+
+def merged(attempts: Iterable[Query]) -> list[Query]:
+    """Queries of clients that ask one address after another: the first attempt's beginning, the last one's end."""
+    queries: dict[str, Query] = {}
+    for one in attempts:
+        id = one.sent.id.rpartition("@")[0] or one.sent.id
+        queries[id] = Query(queries[id].sent if id in queries else one.sent, one.end)
+    return list(queries.values())
 
 
 # --- 1. one end, one's own answer -------------------------------------------------------------------------------------
@@ -227,7 +231,6 @@ def counted_queries(events: Iterable[Event]) -> tuple[Counter, Counter, list[tup
 
 
 def arrivals(events: Iterable[Event]) -> Counter:
-    """Queries that arrived by application, as the control plane counts them."""
     total: Counter = Counter()
     for event in {event.entry: event for event in events if isinstance(event, Arrived)}.values():
         total.update(event.queries)

@@ -1,21 +1,14 @@
-"""The clients' process: an open loop that records every query.
-
-    python -m benchmarks.faults.clients
-
-It takes a :class:`Work` as a line of JSON on standard input, prints ``ready``, sends until its input ends, and waits
-for what is under way. The record is written as it happens. Queries go to the addresses in turn; where there are
-several, an attempt that is not answered is repeated once at the next one.
-"""
+"""The clients, in a process of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
-import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
@@ -25,8 +18,8 @@ import uvloop
 from appliance.load.peers import End, HttpPeer, Peer
 from appliance.load.records import BROKEN, LOST, UNSENT
 from appliance.load.requests import v2_request
-from benchmarks.harness import v2_grpc_request
-from benchmarks.load.grpc_peer import GrpcPeer
+from benchmarks.grpc_peer import GrpcPeer, v2_grpc_request
+from benchmarks.spawned import Spawned
 
 from .history import Ended, Event, Sent, line
 
@@ -73,6 +66,35 @@ class Work(msgspec.Struct):
     seed: int = 0
 
 
+class ClientProcess:
+    """The process, a context manager: an open loop that records every query, as it happens.
+
+    Queries go to the addresses in turn; where there are several, an attempt that is not answered is repeated once at
+    the next one.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.file = Path(work.file)
+
+    def __enter__(self) -> ClientProcess:
+        return self.start()
+
+    def __exit__(self, *_error) -> None:
+        self.stop()
+
+    def start(self) -> ClientProcess:
+        self._process: Spawned | None = Spawned(_serve, self._work)
+        self._process.heard()
+        return self
+
+    def stop(self) -> None:
+        """End the load, and wait until all queries, which may be sent twice, have ended."""
+        if self._process is not None:
+            self._process.close(2 * self._work.patience_s + 60)
+            self._process = None
+
+
 class _Clients:
     def __init__(self, work: Work, file: BinaryIO):
         self._work = work
@@ -84,10 +106,11 @@ class _Clients:
         self._tasks: set[asyncio.Task] = set()
         self._over = asyncio.Event()
 
-    async def run(self, line_in: Callable[[], str]) -> None:
-        print("ready", flush=True)
+    async def run(self, pipe: Connection) -> None:
+        pipe.send("ready")
         streams = [asyncio.create_task(self._stream(number, one)) for number, one in enumerate(self._work.streams)]
-        await asyncio.get_running_loop().run_in_executor(None, line_in)
+        with contextlib.suppress(EOFError):
+            await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
         self._over.set()
         await asyncio.gather(*streams)
         while self._tasks:
@@ -193,11 +216,6 @@ def same_output(output: bytes, known: bytes) -> bool:
     )
 
 
-def main() -> None:
-    work = msgspec.json.decode(sys.stdin.readline(), type=Work)
+def _serve(pipe: Connection, work: Work) -> None:
     with open(work.file, "wb") as file:
-        uvloop.run(_Clients(work, file).run(sys.stdin.readline))
-
-
-if __name__ == "__main__":
-    main()
+        uvloop.run(_Clients(work, file).run(pipe))

@@ -66,19 +66,13 @@ class Planned(msgspec.Struct, frozen=True, tag="planned"):
 
 
 class Follows(msgspec.Struct, frozen=True, tag="follows"):
-    """A member follows a plan, by its own report."""
-
     member: str
     version: int
     at: float
 
 
 class Counted(msgspec.Struct, frozen=True, tag="counted"):
-    """A process's count of queries, by application.
-
-    Attributes:
-        started: differs from one start of the process to the next.
-    """
+    """A process's count of queries, by application; ``started`` differs from one start of it to the next."""
 
     process: str
     at: float
@@ -87,11 +81,7 @@ class Counted(msgspec.Struct, frozen=True, tag="counted"):
 
 
 class Arrived(msgspec.Struct, frozen=True, tag="arrived"):
-    """One second's arrivals at a gateway, as the control plane counts them.
-
-    Attributes:
-        entry: its place in the stream.
-    """
+    """One second's arrivals at a gateway, as the control plane counts them; ``entry``: its place in the stream."""
 
     entry: str
     gateway: str
@@ -99,8 +89,6 @@ class Arrived(msgspec.Struct, frozen=True, tag="arrived"):
 
 
 class Mark(msgspec.Struct, frozen=True, tag="mark"):
-    """A moment of the row: ``fault``, ``healed``, ``back``."""
-
     name: str
     at: float
 
@@ -111,37 +99,26 @@ _encode = msgspec.json.Encoder().encode
 
 
 def line(event: Event) -> bytes:
-    """An event as it stands in a file."""
     return _encode(event) + b"\n"
 
 
 def write(path: Path, events: Iterable[Event]) -> None:
-    """Write a whole file."""
-    path.write_bytes(b"".join(line(event) for event in events))
+    path.write_bytes(b"".join(map(line, events)))
 
 
 def read(path: Path) -> list[Event]:
-    """All whole lines of a file.
-
-    Raises:
-        msgspec.DecodeError: a line is no event.
-    """
     return list(Tail(path).new())
 
 
 class Tail:
-    """Reads a file that grows."""
-
     def __init__(self, path: Path):
         self._path = path
         self._at = 0
 
     def new(self) -> Iterator[Event]:
-        """Events of whole lines since the last call."""
         with self._path.open("rb") as file:
             file.seek(self._at)
             data = file.read()
         end = data.rfind(b"\n") + 1
         self._at += end
-        for one in data[:end].splitlines():
-            yield _decode(one)
+        yield from map(_decode, data[:end].splitlines())

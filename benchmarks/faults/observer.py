@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -17,6 +16,7 @@ from typing import Any
 
 import httpx2
 
+from appliance.demo.rest import expect
 from benchmarks.watch import Sampling
 
 from .history import Arrived, Event, Follows, Mark, Planned
@@ -30,29 +30,25 @@ EARLIER = 3
 
 
 class Plans:
-    """Plans as they are made, read by REST.
-
-    Args:
-        rest: makes a client; a context manager.
-    """
-
     def __init__(self, rest: Callable[[], AbstractContextManager[httpx2.Client]]) -> None:
         self._rest = rest
         self.by_version: dict[int, Planned] = {}
 
     def new(self) -> list[Planned]:
-        """Those since the last call. Raises httpx2.HTTPError."""
+        """Those since the last call. Raises httpx2.HTTPError, RestError."""
         with self._rest() as rest:
-
-            def read(path: str) -> Any:
-                return rest.get(path, timeout=10).raise_for_status().json()
-
-            listed = sorted(plan["version"] for plan in read("/plans/")["results"])
+            answer = expect(rest.get("/plans/", timeout=10), "reading plans", 200).json()
+            listed = sorted(plan["version"] for plan in answer["results"])
             oldest = min(self.by_version, default=0)
             wanted = [one for one in listed if one >= oldest] if self.by_version else listed[-EARLIER:]
-            found = [planned(read(f"/plans/{one}/")) for one in wanted if one not in self.by_version]
+            found = [_read(rest, version) for version in wanted if version not in self.by_version]
         self.by_version |= {plan.version: plan for plan in found}
         return found
+
+    def again(self) -> list[Planned]:
+        """The latest plans as they are now: a version has one content."""
+        with self._rest() as rest:
+            return [_read(rest, version) for version in sorted(self.by_version)[-5:]]
 
     def newest(self) -> Planned | None:
         return self.by_version[max(self.by_version)] if self.by_version else None
@@ -67,25 +63,17 @@ class Observer:
 
     def __init__(self, site: Site):
         self._site = site
-        self._lock = threading.Lock()
-        self._plans = Plans(site.box.rest)
+        self.plans = Plans(site.rest)
         self._stream = "0"
         self.events: list[Event] = []
-        self._sampling = Sampling(
-            [
-                (self._members, MEMBERS_EVERY_S),
-                (self._new_plans, CONTROL_EVERY_S),
-                (self._demand, CONTROL_EVERY_S),
-            ]
-        )
+        control = [(self._new_plans, CONTROL_EVERY_S), (self._demand, CONTROL_EVERY_S)]
+        self._sampling = Sampling([(self._members, MEMBERS_EVERY_S), *control])
 
     def __enter__(self) -> Observer:
         # Begin with a sample of each, so that earlier counts are left out.
         with contextlib.suppress(Exception):
             self._stream = self._site.redis.xrevrange(GATEWAY_STREAM, count=1)[0][0]
-        for sample in (self._members, self._new_plans):
-            with contextlib.suppress(Exception):
-                sample()
+        self._once(self._members, self._new_plans)
         self._sampling.start()
         return self
 
@@ -93,53 +81,42 @@ class Observer:
         self._sampling.stop()
         # Counters lag behind answers.
         time.sleep(MEMBERS_EVERY_S)
-        for sample in (self._members, self._new_plans, self._demand, self._same_plans):
+        self._once(self._members, self._new_plans, self._demand, lambda: self.events.extend(self.plans.again()))
+
+    @staticmethod
+    def _once(*samples: Callable[[], None]) -> None:
+        for sample in samples:
             with contextlib.suppress(Exception):
                 sample()
 
     def mark(self, name: str) -> float:
-        """Record a moment; returns it."""
         at = time.monotonic()
-        self._add(Mark(name, at))
+        self.events.append(Mark(name, at))
         return at
-
-    def _add(self, event: Event) -> None:
-        with self._lock:
-            self.events.append(event)
-
-    # --- samples ---
 
     def _members(self) -> None:
         for member, version in self._site.versions().items():
-            self._add(Follows(member, version, time.monotonic()))
-        for counted in self._site.counters():
-            self._add(counted)
+            self.events.append(Follows(member, version, time.monotonic()))
+        self.events += self._site.counters()
 
     def _new_plans(self) -> None:
-        for plan in self._plans.new():
-            self._add(plan)
-
-    def _same_plans(self) -> None:
-        with self._site.box.rest() as rest:
-            for version in sorted(self._plans.by_version)[-5:]:
-                answer = rest.get(f"/plans/{version}/", timeout=10)
-                if answer.status_code == 200:
-                    self._add(planned(answer.json()))
+        self.events += self.plans.new()
 
     def _demand(self) -> None:
         for entry, fields in self._site.redis.xrange(GATEWAY_STREAM, min=f"({self._stream}"):
             second = json.loads(fields["d"])
             queries = {name: counts["arrived"] for name, counts in second["applications"].items()}
-            self._add(Arrived(entry, second["gateway"], queries))
+            self.events.append(Arrived(entry, second["gateway"], queries))
             self._stream = entry
 
 
-def planned(plan: dict[str, Any]) -> Planned:
+def _read(rest: httpx2.Client, version: int) -> Planned:
+    plan: dict[str, Any] = expect(rest.get(f"/plans/{version}/", timeout=10), "reading a plan", 200).json()
     wire = plan["wire"]
     residents = [
         (resident["variant"], device["device"])
         for device in wire["devices"]
-        for resident in (*device["residents"], *device["relief"])
+        for resident in (*device["residents"], *device["standby_residents"])
     ]
     made = datetime.fromisoformat(plan["created"]).timestamp()
     return Planned(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import httpx2
 
-from . import breaking, disks, states
-from .breaking import Fault, hung, killed
-from .disks import FSYNC, STARTS_S, WRITES, FirstStartsCut, OwnDisk, injected
+from benchmarks.growth import Verdict
+
+from . import breaking, disks
+from .breaking import Fault, WithPostgres, hung, killed
+from .checker import Query
+from .disks import FSYNC, WRITES, FirstStartsCut, OwnDisk, injected
 from .site import Site, SmallSite, TwoGateways
-from .states import WithPostgres, boots_with
 
 #: seconds that other applications may lose
 LOST_S = 1.0
@@ -52,7 +55,7 @@ class Row:
         unstored: nothing can be stored until the fault ends.
         lasting: the fault ends with the row.
         for_good: nothing serves afterwards.
-        afterwards: checks the site at the end, and returns what is wrong, or "".
+        afterwards: looks at the site and the load's queries at the end; whether all is well, and what is told of it.
     """
 
     name: str
@@ -67,7 +70,7 @@ class Row:
     lasting: bool = False
     for_good: bool = False
     from_start: bool = False
-    afterwards: Callable[[Site], str] | None = None
+    afterwards: Callable[[Site, Sequence[Query]], Verdict] | None = None
 
 
 # --- probes -----------------------------------------------------------------------------------------------------------
@@ -115,125 +118,90 @@ _BOOTS = {"seconds": 0.0, "cuts": True, "lasting": True}
 _POWER_CUT = {"seconds": 0.0, "site": OwnDisk, "back": new_plan, "cuts": True}
 
 
-def _hung_and_killed() -> Iterator[Row]:
-    """Processes of the control plane."""
-    parts = {"web": "web", "planning": "the planning worker", "celery": "Celery"}
-    for role, text in {**parts, "redis": "Redis"}.items():
+def _control_rows() -> Iterator[Row]:
+    parts = {"web": "web", "planning": "the planning worker", "celery": "Celery", "redis": "Redis"}
+    for role, text in parts.items():
         back = console_answers if role == "web" else new_plan
-        yield Row(f"{role}-killed", f"kill -9 of {text}", killed(role), _CONTROL, back=back, from_start=True)
-        yield Row(f"{role}-hung", f"SIGSTOP of {text}, 20 s", hung(role), _CONTROL, 20, back=back)
-
-
-def _failed_writes() -> Iterator[Row]:
+        kill, hang = partial(killed, role), partial(hung, role)
+        yield Row(f"{role}-killed", f"kill -9 of {text}", kill, _CONTROL, back=back, from_start=True)
+        yield Row(f"{role}-hung", f"SIGSTOP of {text}, 20 s", hang, _CONTROL, 20, back=back)
     for role in ("web", "celery", "planning"):
         for error in ("ENOSPC", "EIO"):
-            fault, text = injected(role, WRITES, error), f"writes of {role} fail with {error}, 12 s"
+            fault, text = partial(injected, role, WRITES, error), f"writes of {role} fail with {error}, 12 s"
             yield Row(f"{error.lower()}-{role}", text, fault, _CONTROL, 12, back=new_plan)
     for role in ("web", "planning", "redis", "node", "gateway"):
         # strace slows what it traces: the time that members lose to it says nothing.
         bounds = Expected(lost_s=None, back_s=CONTROL_S) if role in ("node", "gateway") else _CONTROL
-        fault = injected(role, FSYNC, "EIO")
+        fault = partial(injected, role, FSYNC, "EIO")
         yield Row(f"fsync-{role}", f"fsync of {role} fails, 12 s", fault, bounds, 12, back=new_plan)
+
+
+def _power_row(name: str, text: str, fault: Fault, **more) -> Row:
+    return Row(f"power-cut-{name}", f"power cut{text}", fault, _POWER, **_POWER_CUT, **more)
+
+
+def _redis_row(name: str, text: str, fault: Fault, seconds: float = 2) -> Row:
+    return Row(f"redis-{name}", f"Redis {text}", fault, _CONTROL, seconds, back=new_plan)
+
+
+def _boot_row(name: str, text: str, prepare: Fault) -> Row:
+    return Row(f"boot{name}", f"a start {text}", partial(breaking.boots_with, prepare), _BOOT, **_BOOTS)
 
 
 #: the short form, without figures that a busy machine could change
 QUICK = Row(
-    "quick",
-    "kill -9 of one of two executors, and of the gateway 2 s later",
-    breaking.one_after_the_other(killed("executor"), killed("gateway"), 2.0),
-    Expected(lost_s=None),
-    1.0,
-    SmallSite,
-    cuts=True,
-)
+    "quick", "kill -9 of one of two executors, and of the gateway 2 s later", breaking.executor_and_gateway_killed,
+    Expected(lost_s=None), 1.0, SmallSite, cuts=True,
+)  # fmt: skip
 _ALL = (
-    Row("executor-killed", "kill -9 of one of two executors", killed("executor"), Expected(), **_AT_ONCE),
-    Row("executor-hung", "SIGSTOP of one of two executors, 10 s", hung("executor"), Expected(), 10),
-    Row("node-killed", "kill -9 of the node daemon", killed("node"), Expected(), back=new_plan, **_AT_ONCE),
-    Row("node-hung", "SIGSTOP of the node daemon, 15 s", hung("node"), Expected(), 15, back=new_plan),
-    Row("gateway-killed", "kill -9 of the gateway", killed("gateway"), _FAST, **_FRONT),
-    Row("gateway-hung", "SIGSTOP of the gateway, 15 s", hung("gateway"), _SOON, 15, **_FRONT),
-    Row("second-killed", "kill -9 of the second of two gateways", killed("gateway-2"), _FAST, **_TWO),
-    Row("second-hung", "SIGSTOP of the second of two gateways, 15 s", hung("gateway-2"), _SOON, 15, **_TWO),
-    Row("first-killed", "kill -9 of the first of two gateways, with the core", killed("gateway"), _FAST, **_TWO),
-    Row("first-hung", "SIGSTOP of the first of two gateways, 15 s", hung("gateway"), _SOON, 15, **_TWO),
-    *_hung_and_killed(),
-    Row("supervisor-hung", "SIGSTOP of the supervisor, 8 s", hung("supervisor"), _CONTROL, back=new_plan),
+    Row("executor-killed", "kill -9 of one of two executors", partial(killed, "executor"), Expected(), **_AT_ONCE),
+    Row("executor-hung", "SIGSTOP of one of two executors, 10 s", partial(hung, "executor"), Expected(), 10),
+    Row("node-killed", "kill -9 of the node daemon", partial(killed, "node"), Expected(), back=new_plan, **_AT_ONCE),
+    Row("node-hung", "SIGSTOP of the node daemon, 15 s", partial(hung, "node"), Expected(), 15, back=new_plan),
+    Row("gateway-killed", "kill -9 of the gateway", partial(killed, "gateway"), _FAST, **_FRONT),
+    Row("gateway-hung", "SIGSTOP of the gateway, 15 s", partial(hung, "gateway"), _SOON, 15, **_FRONT),
+    Row("second-killed", "kill -9 of the second of two gateways", partial(killed, "gateway-2"), _FAST, **_TWO),
+    Row("second-hung", "SIGSTOP of the second of two gateways, 15 s", partial(hung, "gateway-2"), _SOON, 15, **_TWO),
+    Row("first-killed", "kill -9 of the first of two gateways (the core)", partial(killed, "gateway"), _FAST, **_TWO),
+    Row("first-hung", "SIGSTOP of the first of two gateways, 15 s", partial(hung, "gateway"), _SOON, 15, **_TWO),
+    *_control_rows(),
+    Row("supervisor-hung", "SIGSTOP of the supervisor, 8 s", partial(hung, "supervisor"), _CONTROL, back=new_plan),
     Row(
-        "supervisor-killed",
-        "kill -9 of the supervisor: everything ends, nothing is left",
-        killed("supervisor"),
-        Expected(lost_s=None, back_s=15),
-        1,
-        back=nothing_runs,
-        for_good=True,
-        **_FRONT,
+        "supervisor-killed", "kill -9 of the supervisor: everything ends, nothing is left",
+        partial(killed, "supervisor"), Expected(lost_s=None, back_s=15), 1, back=nothing_runs, for_good=True, **_FRONT,
     ),
     Row(
-        "device-lost",
-        "one of two devices lost for 20 s (its executor is killed at each start)",
-        breaking.lost_device,
-        Expected(),
-        20,
-        back=devices_up,
+        "device-lost", "one of two devices lost for 20 s (its executor is killed at each start)",
+        breaking.lost_device, Expected(), 20, back=devices_up,
     ),
-    Row("redis-flushed", "Redis: FLUSHALL", breaking.redis_flushed, _CONTROL, 2, back=new_plan),
-    Row("redis-replaced", "Redis replaced by an empty one", breaking.redis_replaced, _CONTROL, 2, back=new_plan),
-    Row("redis-sleeps", "Redis hangs 20 s (DEBUG SLEEP)", breaking.redis_sleeps(20), _CONTROL, 1, back=new_plan),
-    Row("redis-full", "Redis out of memory for 20 s", breaking.redis_full, _CONTROL, 20, back=new_plan),
-    Row("sqlite-locked", "SQLite locked for 20 s", states.sqlite_locked, _CONTROL, 20, back=new_plan),
-    Row("sqlite-read-only", "SQLite read-only for 15 s", states.sqlite_read_only, _CONTROL, 15, back=new_plan),
-    Row("postgres-gone", "PostgreSQL gone for 15 s", states.postgres_gone, _CONTROL, 15, WithPostgres, new_plan),
-    Row("boot", "a start with everything there", boots_with(states.nothing), _BOOT, **_BOOTS),
-    Row("boot-damaged", "a start with a damaged SQLite", boots_with(states.sqlite_damaged), _BOOT, **_BOOTS),
-    Row("boot-redis-deaf", "a start while Redis hangs", boots_with(states.redis_deaf), _BOOT, **_BOOTS),
-    Row("boot-no-database", "a start without PostgreSQL", boots_with(states.postgres_away), _BOOT, **_BOOTS),
+    _redis_row("flushed", "is flushed (FLUSHALL)", breaking.redis_flushed),
+    _redis_row("replaced", "replaced by an empty one", breaking.redis_replaced),
+    _redis_row("sleeps", "hangs 20 s (DEBUG SLEEP)", partial(breaking.redis_sleeps, 20), 1),
+    _redis_row("full", "out of memory for 20 s", breaking.redis_full, 20),
+    Row("sqlite-locked", "SQLite locked for 20 s", breaking.sqlite_locked, _CONTROL, 20, back=new_plan),
+    Row("sqlite-read-only", "SQLite read-only for 15 s", breaking.sqlite_read_only, _CONTROL, 15, back=new_plan),
+    Row("postgres-gone", "PostgreSQL gone for 15 s", breaking.postgres_gone, _CONTROL, 15, WithPostgres, new_plan),
+    _boot_row("", "with everything there", breaking.nothing),
+    _boot_row("-damaged", "with a damaged SQLite", breaking.sqlite_damaged),
+    _boot_row("-redis-deaf", "while Redis hangs", breaking.redis_deaf),
+    _boot_row("-no-database", "without PostgreSQL", breaking.postgres_away),
     Row("all-killed", "kill -9 of everything, and a start", breaking.everything_lost, _BOOT, 1, Site, new_plan, True),
     Row("disk-full", "disk full for 20 s", disks.disk_full, _CONTROL, 20, OwnDisk, new_plan),
     Row(
-        "disk-read-only",
-        "the file system turns read-only for 15 s; then a restart",
-        disks.disk_read_only,
-        Expected(lost_s=None, back_s=60),
-        15,
-        OwnDisk,
-        new_plan,
-        cuts=True,
-        unstored=True,
+        "disk-read-only", "the file system turns read-only for 15 s; then a restart",
+        disks.disk_read_only, Expected(lost_s=None, back_s=60), 15, OwnDisk, new_plan, cuts=True, unstored=True,
     ),
+    _power_row(
+        "keys", " while keys are made; those acknowledged are there afterwards",
+        partial(disks.power_cut, disks.keys, 3.0), afterwards=disks.acknowledged,
+    ),
+    _power_row("upload", " in mid-upload", partial(disks.power_cut, disks.uploads, 1.5)),
+    _power_row("plan", " in mid-plan", partial(disks.power_cut, disks.plans, 2.2)),
+    _power_row("start", "s in five starts, 0.7 to 7 s after each", partial(disks.starts_cut, "")),
+    _power_row("migration", "s in five starts that migrate a database with data", partial(disks.starts_cut, "0001")),
     Row(
-        "power-cut-keys",
-        "power cut while keys are made; those acknowledged are there afterwards",
-        disks.power_cut(disks.keys, 3.0),
-        _POWER,
-        afterwards=disks.acknowledged,
-        **_POWER_CUT,
+        "power-cut-first-start", "power cuts in the first five starts; then all works",
+        breaking.nothing, _CONTROL, 0, FirstStartsCut, new_plan,
     ),
-    Row("power-cut-upload", "power cut in mid-upload", disks.power_cut(disks.uploads, 1.5), _POWER, **_POWER_CUT),
-    Row("power-cut-plan", "power cut in mid-plan", disks.power_cut(disks.plans, 2.2), _POWER, **_POWER_CUT),
-    Row(
-        "power-cut-start",
-        "power cuts in five starts, 0.7 to 7 s after each",
-        disks.starts_cut(STARTS_S),
-        _POWER,
-        **_POWER_CUT,
-    ),
-    Row(
-        "power-cut-migration",
-        "power cuts in five starts that migrate a database with data",
-        disks.starts_cut(STARTS_S, ("scheduler", "0002")),
-        _POWER,
-        **_POWER_CUT,
-    ),
-    Row(
-        "power-cut-first-start",
-        "power cuts in the first five starts; then all works",
-        states.nothing,
-        _CONTROL,
-        0,
-        FirstStartsCut,
-        new_plan,
-    ),
-    *_failed_writes(),
-)
+)  # fmt: skip
 ROWS = {row.name: row for row in _ALL}

@@ -6,16 +6,14 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.harness import ClientProcess
-
 from . import history
-from .checker import NEVER, Violation, check, queries_of
-from .figures import Cost, costs
+from .checker import NEVER, Query, Violation, check, merged, queries_of
+from .clients import ClientProcess
 from .history import Ended, Event, Tail
 from .observer import Observer
 from .rows import Row
@@ -29,6 +27,56 @@ SERVED_S, SERVED_MOST_S = 1.5, 180.0
 BETWEEN_S = 2.5
 #: of an appliance's log, kept where a row does not hold
 LOG_BYTES = 4 << 20
+#: seconds; a slot is lost if more than half of the queries sent in it got no answer
+SLOT_S = 0.1
+#: seconds of queries without a lost slot, after which an application is served again
+STEADY_S = 1.0
+
+
+# --- what a fault cost ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Figures of one application from a moment on.
+
+    Attributes:
+        sent, refused, unknown: queries; ``late``: answered after the SLO.
+        lost_s: seconds in which more than half of the queries got no answer.
+        back_s: seconds until no slot is lost any more; None: nothing shows that it is over.
+    """
+
+    sent: int
+    refused: int
+    unknown: int
+    late: int
+    lost_s: float
+    back_s: float | None
+
+
+def costs(queries: Sequence[Query], slo_s: float, start: float, end: float) -> dict[str, Cost]:
+    by_application: dict[str, list[Query]] = defaultdict(list)
+    for query in queries:
+        if query.end.at >= start and query.sent.at <= end:
+            by_application[query.sent.application].append(query)
+    return {name: _cost(of, slo_s, start) for name, of in sorted(by_application.items())}
+
+
+def _cost(queries: Sequence[Query], slo_s: float, start: float) -> Cost:
+    slots: dict[int, list[bool]] = defaultdict(list)
+    for query in queries:
+        slots[int(query.sent.at / SLOT_S)].append(query.end.end == "ok")
+    lost = [SLOT_S * (slot + 1) for slot, answered in slots.items() if 2 * sum(answered) < len(answered)]
+    over = max(lost, default=start)
+    steady = not lost or max(query.sent.at for query in queries) >= over + STEADY_S
+    return Cost(
+        sent=len(queries),
+        refused=sum(query.end.end == "fail" for query in queries),
+        unknown=sum(query.end.end == "unknown" for query in queries),
+        late=sum(query.end.end == "ok" and query.took_s > slo_s for query in queries),
+        lost_s=SLOT_S * len(lost),
+        back_s=max(0.0, over - start) if steady else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -40,7 +88,7 @@ class Result:
         costs: by application.
         served_s, back_s: seconds until all was served, until the row's part was back; None: never.
         violations: of the checker.
-        wrong: what the row's last look found.
+        noted: what the row's last look found; ``wrong``: why the row does not hold beside its figures.
     """
 
     row: Row
@@ -49,6 +97,7 @@ class Result:
     served_s: float | None = None
     back_s: float | None = None
     violations: Sequence[Violation] = ()
+    noted: str = ""
     wrong: str = ""
 
     @property
@@ -59,15 +108,20 @@ class Result:
         expected, found = self.row.expected, []
         if expected.lost_s is not None and self.lost_s > expected.lost_s:
             found.append(f"lost {self.lost_s:.1f} s")
-        if expected.served_s is not None and (self.served_s is None or self.served_s > expected.served_s):
-            found.append("not served again" if self.served_s is None else f"served after {self.served_s:.1f} s")
-        if expected.back_s is not None and (self.back_s is None or self.back_s > expected.back_s):
-            found.append("not back" if self.back_s is None else f"back after {self.back_s:.1f} s")
+        for name, most, took in (
+            ("served", expected.served_s, self.served_s),
+            ("back", expected.back_s, self.back_s),
+        ):
+            if most is not None and (took is None or took > most):
+                found.append(f"never {name}" if took is None else f"{name} after {took:.1f} s")
         return found + ([self.wrong] if self.wrong else [])
 
     @property
     def holds(self) -> bool:
         return not self.skipped and not self.violations and not self.misses()
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
 
 
 class _Load:
@@ -97,8 +151,7 @@ def carry_out(row: Row, site: Site, folder: Path, seed: int = 0) -> Result:
     time.sleep(BETWEEN_S)
     clients_file = folder / f"{row.name}.clients.jsonl"
     work = site.work(clients_file, seed)
-    most_s = max(60.0, 2 * (row.expected.back_s or 0.0))
-    with Observer(site) as observer, ClientProcess("benchmarks.faults.clients", work) as clients:
+    with Observer(site) as observer, ClientProcess(work) as clients:
         load = _Load(clients)
         if wait(load.served, SERVED_MOST_S) is None:
             raise RuntimeError(f"{row.name}: the load is not served before the fault")
@@ -107,47 +160,39 @@ def carry_out(row: Row, site: Site, folder: Path, seed: int = 0) -> Result:
         with contextlib.ExitStack() as stack:
             fault_at = observer.mark("fault")
             stack.enter_context(row.fault(site))
-            took = _wait_back(row, site, most_s) if row.from_start else None
+            took = _wait_back(row, site) if row.from_start else None
             time.sleep(max(0.0, fault_at + row.seconds - time.monotonic()))
             if not row.lasting:
                 stack.close()
             healed_at = observer.mark("healed")
-            took = took if row.from_start else _wait_back(row, site, most_s)
+            took = took if row.from_start else _wait_back(row, site)
             if not row.for_good:
                 wait(lambda: load.served(healed_at), SERVED_MOST_S)
             time.sleep(AFTER_S)
-            wrong = _look(row, site)
             end = observer.mark("back")
             clients.stop()
     events = sorted([*observer.events, *history.read(clients_file)], key=_moment)
     history.write(folder / f"{row.name}.jsonl", events)
     clients_file.unlink()
     since = fault_at if row.from_start else healed_at
-    queries = queries_of(events)
+    attempts = queries_of(events)
+    queries = merged(attempts)
     cut, unstored = (fault_at, end) if row.cuts else NEVER, (fault_at, healed_at) if row.unstored else NEVER
-    by_application = costs(queries, site.slo_s, fault_at, end)
     served = [cost.back_s for cost in costs(queries, site.slo_s, since, end).values()]
+    holds, noted = row.afterwards(site, queries) if row.afterwards is not None else (True, "")
     return Result(
         row,
-        costs=by_application,
-        served_s=None if None in served or not served else max(served),
+        costs=costs(queries, site.slo_s, fault_at, end),
+        served_s=None if None in served else max(served, default=None),
         back_s=took,
-        violations=check(events, *cut, unstored=unstored),
-        wrong=wrong,
+        violations=check(events, *cut, site.gateways, unstored),
+        noted=noted,
+        wrong="" if holds else noted,
     )
 
 
-def _wait_back(row: Row, site: Site, most_s: float) -> float | None:
-    return wait(row.back(site), most_s) if row.back is not None else 0.0
-
-
-def _look(row: Row, site: Site) -> str:
-    if row.afterwards is None:
-        return ""
-    try:
-        return row.afterwards(site)
-    except Exception as error:
-        return f"could not look afterwards: {error!r}"
+def _wait_back(row: Row, site: Site) -> float | None:
+    return wait(row.back(site), max(60.0, 2 * (row.expected.back_s or 0.0))) if row.back is not None else 0.0
 
 
 def _moment(event: Event) -> float:
@@ -166,26 +211,21 @@ def results(rows: Iterable[Row], folder: Path) -> Iterator[Result]:
         site: Site | None = None
         try:
             for number, row in enumerate(of):
+                failed = False
                 try:
                     site = site or _opened(kind)
                     result = carry_out(row, site, folder, number)
-                    _keep_log(site, folder / f"{row.name}.log", result.holds)
-                    yield result
                 except Skipped as why:
-                    yield Result(row, skipped=str(why))
+                    result = Result(row, skipped=str(why))
                 except Exception as error:
-                    _keep_log(site, folder / f"{row.name}.log", holds=False)
-                    yield Result(row, wrong=f"could not be carried out: {error!r}")
-                    site = _closed(site)
-                if site is not None and (row.lasting or row.for_good or not _well(site)):
+                    failed, result = True, Result(row, wrong=f"could not be carried out: {error!r}")
+                if site is not None and not result.holds and not result.skipped:
+                    (folder / f"{row.name}.log").write_text(site.log()[-LOG_BYTES:])
+                yield result
+                if site is not None and (failed or row.lasting or row.for_good or not _well(site)):
                     site = _closed(site)
         finally:
             _closed(site)
-
-
-def _keep_log(site: Site | None, path: Path, holds: bool) -> None:
-    if site is not None and not holds:
-        path.write_text(site.box.read() + site.box.log()[-LOG_BYTES:])
 
 
 def _opened(kind: type[Site]) -> Site:

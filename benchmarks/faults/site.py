@@ -10,7 +10,9 @@ import os
 import re
 import signal
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx2
@@ -29,10 +31,13 @@ from .history import Counted
 VARIANTS = {"quick": (0.25, 76.0), "medium": (0.4, 84.0), "heavy": (0.6, 90.0)}
 #: copies of one of these, which a row uploads; queries of later rows on its site are answered by them, too
 MORE, MORE_OF = tuple(f"more{number}" for number in range(20)), "heavy"
-SLO_S = 0.4
-#: queries/s of each application over each protocol
-RATE = 20.0
 INPUTS = 16
+_ENDED = re.compile(r"^nereus_gateway_queries_total\{(.*)\} (\S+)$", re.MULTILINE)
+_STARTED = re.compile(r"^nereus_gateway_rerouted_created(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+
+
+class Skipped(Exception):
+    """This machine cannot do it; the text says why."""
 
 
 class Site:
@@ -45,34 +50,40 @@ class Site:
     environment: dict[str, str] = {}
     #: names of variants by application
     applications: Mapping[str, Sequence[str]] = {"left": ("quick", "medium", "heavy"), "right": ("quick", "medium")}
+    #: members whose plans decide
+    gateways: Sequence[str] = ("gateway",)
     #: where the home folder is, below the site's
     home = "home"
     #: seconds that applications promise, and queries/s of each over each protocol
-    slo_s, rate = SLO_S, RATE
+    slo_s, rate = 0.4, 20.0
 
     def __init__(self, folder: Path):
         self.folder = folder
         self._models: dict[str, Model] = {}
-        usual = {"NEREUS_CPU_DEVICES": _two_devices(), "NEREUS_GPU": "0", "NEREUS_PLAN_PERIOD_S": "5"}
+        cores = sorted(os.sched_getaffinity(0))
+        if len(cores) < 2:
+            raise Skipped("two devices need two cores")
+        devices = f"{cores[0]};{cores[1]}"
+        usual = {"NEREUS_CPU_DEVICES": devices, "NEREUS_GPU": "0", "NEREUS_PLAN_PERIOD_S": "5"}
         self.box = Appliance(folder / self.home, environment=usual | self.environment)
 
     # --- life ---
 
     def place(self) -> None:
-        """Make the place; see also :meth:`clear`.
-
-        Raises:
-            Skipped: this machine cannot.
-        """
+        pass
 
     def clear(self) -> None:
-        """Remove what :meth:`place` made."""
+        pass
 
     def open(self) -> None:
         """Start the appliance, register applications and wait until both protocols answer."""
         self.place()
         self.box.start()
-        self.register()
+        self._models = {name: convolutions(self.folder, name, width) for name, (width, _) in VARIANTS.items()}
+        for application, names in self.applications.items():
+            variants = [Variant(name, self._models[name], VARIANTS[name][1]) for name in names]
+            self.box.register(application, self.slo_s * 1e3, variants, pinned=False)
+        eventually(self.serves, READY_S, why="both applications answered")
 
     def spawn(self) -> None:
         self.box.output = ""
@@ -88,31 +99,23 @@ class Site:
         self.kill_all()
         self.clear()
 
-    def register(self) -> None:
-        """Register both applications; returns when they answer."""
-        self._models = {name: convolutions(self.folder, name, width) for name, (width, _) in VARIANTS.items()}
-        for application, names in self.applications.items():
-            variants = [Variant(name, self._models[name], VARIANTS[name][1]) for name in names]
-            self.box.register(application, self.slo_s * 1e3, variants, pinned=False)
-        eventually(self.serves, READY_S, why="both applications answered")
-
     def upload(self, rest: httpx2.Client, application: str, variant: str, name: str) -> None:
         upload_variant(rest, application, Variant(name, self._models[variant], VARIANTS[variant][1]))
+
+    def rest(self) -> AbstractContextManager[httpx2.Client]:
+        return self.box.rest()
+
+    def log(self) -> str:
+        return self.box.read() + self.box.log()
 
     # --- processes ---
 
     def processes(self, role: str = "") -> list[psutil.Process]:
-        """The processes of a role, or all, the oldest first."""
         if role == "gateway-2":
             return [one for one in self.box.processes("gateway") if _is_second(one)]
         return [one for one in self.box.processes(role) if role != "gateway" or not _is_second(one)]
 
     def leader(self, role: str) -> psutil.Process:
-        """Return the first process of a role: the one that is supervised.
-
-        Raises:
-            RuntimeError: there is none.
-        """
         found = self.processes(role)
         if not found:
             raise RuntimeError(f"no process of {role} runs")
@@ -130,26 +133,25 @@ class Site:
     # --- states ---
 
     @property
+    def database(self) -> Path:
+        return self.box.home / "nereus.sqlite3"
+
+    @property
     def redis(self) -> redis.Redis:
-        path = next(self.box.home.glob("run/redis.sock"), None) or self.box.home / "run" / "redis.sock"
+        path = self.box.home / "run" / "redis.sock"
         return redis.Redis(unix_socket_path=str(path), socket_timeout=2, decode_responses=True)
 
     def serves(self) -> bool:
-        with self.box.inference() as inference:
-            return all(
-                inference.post(f"/v2/models/{name}/infer", json=self._query(), timeout=5).status_code == 200
-                for name in self.applications
-            )
-
-    def _query(self) -> dict:
         rows = self._models["quick"].rows(1)
         tensor = {"name": "x", "datatype": "FP32", "shape": list(rows.shape), "data": rows.ravel().tolist()}
-        return {"inputs": [tensor]}
+        paths = [f"/v2/models/{name}/infer" for name in self.applications]
+        with self.box.inference() as inference:
+            return all(inference.post(path, json={"inputs": [tensor]}, timeout=5).is_success for path in paths)
 
     def newest_plan(self) -> int:
         """The newest plan's version, by REST; 0: there is none, or REST does not answer."""
         try:
-            with self.box.rest() as rest:
+            with self.rest() as rest:
                 return rest.get("/plans/", timeout=3).json()["results"][0]["version"]
         except (httpx2.HTTPError, ValueError, KeyError, IndexError, OSError):
             return 0
@@ -176,32 +178,30 @@ class Site:
     # --- what members say ---
 
     def versions(self) -> dict[str, int]:
-        """Return the plan versions that gateway and executors follow, by member.
-
-        Raises:
-            httpx2.HTTPError, ValueError: the gateway does not answer.
-        """
         health = httpx2.get(self.box.http + "/health", timeout=5).json()
         devices = {name: one["plan_version"] or 0 for name, one in health["devices"].items()}
         return {"gateway": health["plan"]["adopted"] or 0, **devices}
 
     def counters(self) -> list[Counted]:
-        """Queries that ended, by process. Raises httpx2.HTTPError."""
-        return counted(httpx2.get(self.box.http + "/metrics", timeout=5).text)
+        """Queries that ended, by process."""
+        return counted(httpx2.get(f"{self.metrics}/metrics", timeout=5).text)
+
+    @property
+    def metrics(self) -> str:
+        return self.box.http
 
 
 class TwoGateways(Site):
-    """``NEREUS_GATEWAYS=2``: two gateways, the first of which has the core."""
-
     environment = {"NEREUS_GATEWAYS": "2"}
 
     def versions(self) -> dict[str, int]:
-        text = httpx2.get(self.box.node_http + "/metrics", timeout=5).text
+        text = httpx2.get(f"{self.metrics}/metrics", timeout=5).text
         found = re.findall(r'^nereus_gateway_plan_version\{.*?gateway="([^"]+)".*?\} (\S+)$', text, re.MULTILINE)
         return {name.removeprefix("box-"): int(float(value)) for name, value in found}
 
-    def counters(self) -> list[Counted]:
-        return counted(httpx2.get(self.box.node_http + "/metrics", timeout=5).text)
+    @property
+    def metrics(self) -> str:
+        return self.box.node_http
 
 
 class SmallSite(Site):
@@ -214,32 +214,21 @@ class SmallSite(Site):
     applications = {"left": ("quick", "medium"), "right": ("quick",)}
 
 
-class Skipped(Exception):
-    """This machine cannot do it; the text says why."""
-
-
 def outputs(models: Mapping[str, Model], rows: Sequence[np.ndarray]) -> dict[str, list[bytes]]:
-    found = {}
-    for name, model in models.items():
-        session = model.session()
-        found[name] = [session.run(["y"], {"x": row})[0].tobytes() for row in rows]
+    """The outputs of all variants that a row may upload, for these inputs."""
+    found = {name: model.outputs(rows) for name, model in models.items()}
     return found | dict.fromkeys(MORE, found[MORE_OF])
-
-
-_ENDED = re.compile(r"^nereus_gateway_queries_total\{(.*)\} (\S+)$", re.MULTILINE)
-_STARTED = re.compile(r"^nereus_gateway_rerouted_created(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 
 
 def counted(text: str) -> list[Counted]:
     """Counters of a page of metrics; the process is "gateway" where samples name none."""
     at = time.monotonic()
     started = {_labels(labels).get("gateway", "gateway"): float(value) for labels, value in _STARTED.findall(text)}
-    found: dict[str, dict[str, int]] = {process: {} for process in started}
+    found: dict[str, Counter[str]] = defaultdict(Counter)
     for labels, value in _ENDED.findall(text):
-        known = _labels(labels)
-        of = found[known.get("gateway", "gateway")]
-        of[known["application"]] = of.get(known["application"], 0) + int(float(value))
-    return [Counted(process, at, queries, started[process]) for process, queries in found.items()]
+        named = _labels(labels)
+        found[named.get("gateway", "gateway")][named["application"]] += int(float(value))
+    return [Counted(process, at, dict(found[process]), since) for process, since in started.items()]
 
 
 def _labels(text: str) -> dict[str, str]:
@@ -250,13 +239,6 @@ def _is_second(gateway: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         return "--number 2" in " ".join(gateway.cmdline())
     return False
-
-
-def _two_devices() -> str:
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        raise Skipped("two devices need two cores")
-    return f"{cores[0]};{cores[1]}"
 
 
 def wait(done: Callable[[], object], timeout: float, every: float = 0.05) -> float | None:

@@ -5,11 +5,11 @@ Its front is written in Rust. It serves the same model with one worker on the ex
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import psutil
 from appliance.load.requests import post
 from appliance.load.sender import Load
 from tools.child import free_ports
+from tools.waiting import eventually
 
 from ..harness import process_cpu_s, requests
 from ..models import Model
@@ -26,7 +27,7 @@ START_S = 60.0
 
 
 class Mosec:
-    """A running server; stop it when done.
+    """A running server, a context manager.
 
     Args:
         python: an interpreter that has mosec, numpy and onnxruntime.
@@ -44,20 +45,18 @@ class Mosec:
         core = str(min(os.sched_getaffinity(0)))
         worker, shape = Path(__file__).with_name("worker.py"), ",".join(str(size) for size in model.row)
         own = ["--port", str(self._port), "--path", str(folder / "mosec")]
-        log = folder / "mosec.log"
-        with log.open("wb") as file:
-            self._process = subprocess.Popen(
-                [python, str(worker), str(model.path), shape, core, str(batch), *own],
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
-        until = time.monotonic() + START_S
-        while not self._ready():
-            if self._process.poll() is not None or time.monotonic() > until:
-                self.stop()
-                raise RuntimeError(f"mosec: not ready\n{log.read_text()[-2000:]}")
-            time.sleep(0.05)
+        command = [python, str(worker), str(model.path), shape, core, str(batch), *own]
+        with (folder / "mosec.log").open("wb") as file:
+            self._process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+
+    def __enter__(self) -> Mosec:
+        eventually(self._ready, START_S, why="mosec ready", of=[self._process])
+        return self
+
+    def __exit__(self, *_error) -> None:
+        # The whole group: it was started as a session of its own.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def _ready(self) -> bool:
         # It listens before its worker has loaded anything.
@@ -68,21 +67,10 @@ class Mosec:
         except OSError:
             return False
 
-    def load(self, file: Path, options: dict[str, Any], connections: int, idle: int, _protocol: str) -> Load:
-        """A load; ``options``: the rest of the :class:`Load`."""
+    def load(self, options: dict[str, Any], connections: int, idle: int, _protocol: str) -> Load:
         sent, answers = self._made
-        return Load(self._port, sent, {"": answers}, file=str(file), connections=connections, idle=idle, **options)
+        return Load(self._port, sent, {"": answers}, connections=connections, idle=idle, **options)
 
     def cpu_s(self) -> dict[str, float]:
         family = [self._process.pid, *(child.pid for child in psutil.Process(self._process.pid).children(True))]
         return {"server": sum(process_cpu_s(pid) for pid in family)}
-
-    def stop(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._process.poll() is None:
-                # The whole group: it was started as a session of its own.
-                os.killpg(self._process.pid, number)
-                try:
-                    self._process.wait(10)
-                except subprocess.TimeoutExpired:
-                    continue

@@ -1,5 +1,6 @@
 """Strategies: pure functions from a problem to an allocation.
 
-Entry points: :mod:`.strategies` by name, :mod:`.problem` for their input and output, :mod:`.verification` to check a
-result. May import the registry of :mod:`scheduler.stacks`, and the latencies and policy tables of ``workers.dispatch``.
+Entry points: :func:`.standby.with_standby` (`nereus`), :mod:`.problem` for input and output, :mod:`.verification` to
+check a result. The published systems, and all strategies by name, are in :mod:`scheduler.stacks`. May import the
+latencies and policy tables of ``workers.dispatch``.
 """

@@ -20,17 +20,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
-from pyscipopt import LP, quicksum
+from pyscipopt import LP, SCIP_PARAMSETTING, quicksum
 
 from .contents import ContentSearch, ContentSearches
 from .device_counts import DeviceCounts, SharedDevice
 from .group_options import SERVED, GroupOptions, SliceTable
-from .solver import Budget, favour_speed, new_model, time_ran_out
+from .solver import Budget, maximise, new_model, solved, time_ran_out
 
-#: Nodes of SCIP's tree.
-NODES = 400
+#: Nodes of SCIP's tree, and nodes without a better solution after which it ends.
+NODES, STALL_NODES = 400, 50
 #: Most contents in SCIP's model besides its start's.
 IN_SCIP = 100
 #: Relative gap of the points at which SCIP stops.
@@ -51,6 +52,12 @@ SOLVED = 200
 AROUND = 100
 #: Points between the relaxation's value and its bound at which it is as good as solved.
 CLOSE = 3e-2
+#: Parts into which plans are split at most for a bound.
+PARTS = 8
+#: Part of a device from which a content is in use.
+IN_USE = 1e-3
+#: Distance from a whole number of hosts from which plans are split there.
+NEAR = 1e-4
 #: Least reduced cost of a content that becomes a column.
 LEAST = 1e-7
 
@@ -103,14 +110,23 @@ class Program:
         self.dedicated: dict[tuple[int, int], int] = {}
         self.contents: list[tuple[int, SharedDevice]] = []
         self._known: dict[tuple, int] = {}
+        #: contents that a relaxation uses
+        self._in_use: set[int] = set()
         #: by application and variant: the row of what slices supply
         self._supplies: dict[tuple[int, str], int] = {}
+        #: by application and group: the row of the devices that host it
+        self._hosts: dict[tuple[int, int], int] = {}
         for q, application in enumerate(applications):
             for variant in options.variants(application.id):
                 row = self._supplies[q, variant.id] = self._row(0.0)
                 self._serve(q, variant.accuracy, 1.0, [(row, 1.0)])
             for g in range(len(options.groups)):
+                self._hosts[q, g] = self._row(INFINITE)
                 self._add_dedicated(q, g)
+        #: that bounds of parts without any plan are finite, too
+        self._more_devices = [len(self.columns) + g for g in range(len(options.groups))]
+        self.columns += [Column([(g, -1.0)], -2.0 * SERVED, 0.0) for g in range(len(options.groups))]
+        self._weights = [a.weight * a.demand / self.total for a in applications]
         self._set_up_searches(periods)
 
     def _row(self, limit: float) -> int:
@@ -132,7 +148,8 @@ class Program:
         time, most = self._row(0.0), self._row(0.0)
         self.dedicated[q, g] = len(self.columns)
         devices = float(len(self.options.groups[g]))
-        self.columns.append(Column([(g, 1.0), (time, -1.0), (most, -1.0)], most=devices, whole=True))
+        entries = [(g, 1.0), (self._hosts[q, g], 1.0), (time, -1.0), (most, -1.0)]
+        self.columns.append(Column(entries, most=devices, whole=True))
         for point in points:
             share = min(point.rate / demand, LARGEST_SHARE)
             self._serve(q, point.variant.accuracy, share, [(time, 1.0), (most, share)])
@@ -141,6 +158,7 @@ class Program:
         self.searches: list[ContentSearch] = []
         shares: list[float] = []
         supplies: list[int] = []
+        hosts: list[int] = []
         for g, group in enumerate(self.options.groups):
             for revisit_s in periods if group.one.max_resident != 1 else ():
                 table = self.options.slices(g, revisit_s)
@@ -153,10 +171,12 @@ class Program:
                 kept = search.slices.tolist()
                 shares += all_shares[kept].tolist()
                 supplies += [self._supplies[owners[j], table.slices[j].variant.id] for j in kept]
+                hosts += [self._hosts[owners[j], g] for j in kept]
         self.together = ContentSearches(self.searches) if self.searches else None
         self._groups = np.array([search.g for search in self.searches], dtype=int)
-        #: of all searches' slices, one search after the other: shares of the demand, and rows of what they supply
-        self._slice_shares, self._slice_rows = np.array(shares), np.array(supplies, dtype=int)
+        #: of all searches' slices, one search after the other: shares of the demand, rows of what they supply, of hosts
+        self._slice_shares = np.array(shares)
+        self._slice_rows, self._slice_hosts = np.array(supplies, dtype=int), np.array(hosts, dtype=int)
 
     def _share(self, q: int, rate: float) -> float:
         return min(1.0, rate / self.options.applications[q].demand)
@@ -168,34 +188,31 @@ class Program:
             if key in self._known:
                 continue
             self._known[key] = len(self.columns)
-            supplied: dict[int, float] = {}
+            g, entries = device.group, [(device.group, 1.0)]
             for q, slice_, _ in device.residents:
-                row = self._supplies[q, slice_.variant.id]
-                supplied[row] = supplied.get(row, 0.0) - self._share(q, slice_.rate)
+                entries.append((self._supplies[q, slice_.variant.id], -self._share(q, slice_.rate)))
+                entries.append((self._hosts[q, g], 1.0))
             self.contents.append((len(self.columns), device))
-            most = float(len(self.options.groups[device.group]))
-            self.columns.append(Column([(device.group, 1.0), *supplied.items()], most=most, whole=True))
+            self.columns.append(Column(entries, most=float(len(self.options.groups[g])), whole=True))
         return self.columns[before:]
 
     # --- counts at their best use -----------------------------------------------------------------------------------
 
-    def evaluated(self, counts: DeviceCounts) -> Evaluated | None:
-        """None: the best use of the counts serves less of floors than the start."""
-        lp = self._using(counts)
-        return Evaluated(lp.getPrimal(), lp.getObjVal()) if solved(lp) else None
+    def evaluated(self, counts: DeviceCounts, start: bool = False) -> Evaluated | None:
+        """None: the best use of the counts serves less of floors than the start.
 
-    def start(self, counts: DeviceCounts) -> Evaluated | None:
-        """As :meth:`evaluated`, for the start: others must serve as much of each floor."""
-        for row in self._floors:
-            if row is not None:
-                self.limits[row] = 0.0
+        Args:
+            start: these counts are the start: others must serve as much of each floor.
+        """
+        floors = [(-a.floor, row) for a, row in zip(self.options.applications, self._floors, strict=True) if row]
+        for _, row in floors if start else ():
+            self.limits[row] = 0.0
         lp = self._using(counts)
         if not solved(lp):
             return None
         activity = lp.getActivity()
-        for application, row in zip(self.options.applications, self._floors, strict=True):
-            if row is not None:
-                self.limits[row] = max(-application.floor, activity[row]) + SHORT
+        for all_of_it, row in floors if start else ():
+            self.limits[row] = max(all_of_it, activity[row]) + SHORT
         return Evaluated(lp.getPrimal(), lp.getObjVal())
 
     def _using(self, counts: DeviceCounts) -> LP:
@@ -219,16 +236,48 @@ class Program:
 
     # --- the relaxation ----------------------------------------------------------------------------------------------
 
-    def bound(self, enough: float, budget: Budget, counted: float = 1.0) -> float:
+    def bound(self, enough: float, budget: Budget, counted: float = 1.0, certified: float = math.inf) -> float:
         """Return a bound that no plan exceeds; the search for it stops at ``enough``.
 
-        It adds the columns that may improve the relaxation, and leaves their values there in ``values``.
+        It adds the columns that may improve the relaxation.
 
         Args:
             counted: no larger share of the weighted demand counts as served; more only counts by its accuracy.
+            certified: a bound above it is tightened. Plans are split by how many devices of a group host an
+                application, into at most :data:`PARTS`, and the bound is the highest of theirs.
         """
-        lp, work, bound = self._linear(), PRICED, math.inf
+        lp = self._linear()
         lp.chgBound(0, 0.0, counted)
+        for column in self._more_devices:
+            lp.chgBound(column, 0.0, INFINITE)
+        every: dict[int, tuple[float, float]] = dict.fromkeys(self._hosts.values(), (-INFINITE, INFINITE))
+        bound, hosting = self._bound(lp, enough, budget)
+        if lp.isOptimal():
+            self.values = lp.getPrimal()
+        open_parts = [(-bound, 0, every, hosting)]
+        for number in range(1, 2 * PARTS - 1, 2):
+            bound, _, limits, hosting = open_parts[0]
+            split = max(hosting, key=lambda row: hosting[row][1], default=None)
+            if -bound <= certified or split is None:
+                break
+            heappop(open_parts)
+            low, high = limits[split]
+            below = float(math.floor(hosting[split][0]))
+            for more, sides in ((0, (low, below)), (1, (below + 1.0, high))):
+                part = {**limits, split: sides}
+                for row, (least, most) in part.items():
+                    lp.chgSide(row, least, most)
+                found, hosting_there = self._bound(lp, enough, budget)
+                heappush(open_parts, (max(bound, -found), number + more, part, hosting_there))
+        return -open_parts[0][0]
+
+    def _bound(self, lp: LP, enough: float, budget: Budget) -> tuple[float, dict[int, tuple[float, float]]]:
+        """Price columns until the bound is ``enough``, or near the relaxation's value.
+
+        Returns:
+            The bound; and by row of hosts that are no whole number, how many and how much a split there may tell.
+        """
+        work, bound = PRICED, math.inf
         sizes = np.array(self.limits[: len(self.options.groups)])
         for _ in range(ROUNDS):
             work -= AROUND + lp.nrows() * lp.ncols() // SOLVED
@@ -245,9 +294,15 @@ class Program:
             if budget.left() <= 0:
                 time_ran_out()
                 break
+        hosting = {}
         if solved(lp):
-            self.values = lp.getPrimal()
-        return bound
+            activity, values = lp.getActivity(), lp.getPrimal()
+            self._in_use.update([column for column, _ in self.contents if values[column] > IN_USE])
+            for (q, _), row in self._hosts.items():
+                part = activity[row] % 1.0
+                if min(part, 1.0 - part) > NEAR:
+                    hosting[row] = activity[row], min(part, 1.0 - part) * self._weights[q]
+        return bound, hosting
 
     def _priced(self, duals: np.ndarray) -> tuple[np.ndarray, list[SharedDevice], int]:
         """Price contents.
@@ -259,7 +314,8 @@ class Program:
         over = np.zeros(len(self.options.groups))
         if self.together is None:
             return over, [], 0
-        gains, prices = duals[self._slice_rows] * self._slice_shares, duals[self._groups]
+        gains = duals[self._slice_rows] * self._slice_shares - duals[self._slice_hosts]
+        prices = duals[self._groups]
         least = prices + LEAST * np.maximum(1.0, np.abs(prices))
         fluid = self.together.fluid(gains)
         which = np.nonzero(fluid > least)[0]
@@ -276,42 +332,35 @@ class Program:
     # --- SCIP --------------------------------------------------------------------------------------------------------
 
     def best_counts(self, start: Evaluated, budget: Budget) -> DeviceCounts | None:
-        values = start.values + [0.0] * (len(self.columns) - len(start.values))
         lp = self._linear()
-        costs = lp.getRedcost() if solved(lp) else [0.0] * len(values)
+        costs = lp.getRedcost() if solved(lp) else [0.0] * len(self.columns)
+        values = start.values + [0.0] * (len(self.columns) - len(start.values))
         promising = sorted((column for column, _ in self.contents), key=lambda column: abs(costs[column]))
-        used = {*promising[:IN_SCIP], *(column for column, _ in self.contents if values[column] > 0)}
+        used = {*promising[:IN_SCIP], *self._in_use, *(column for column, _ in self.contents if values[column] > 0)}
         unused = {column for column, _ in self.contents} - used
         model = new_model()
-        favour_speed(model)
+        # The root node dominates: no probing, and few rounds of cuts.
+        model.setPresolve(SCIP_PARAMSETTING.FAST)
+        model.setParam("separating/maxroundsroot", 5)
+        model.setParam("separating/maxrounds", 1)
+        model.setParam("branching/relpscost/initcand", 8)
+        model.setParam("limits/stallnodes", STALL_NODES)
         model.setParam("randomization/randomseedshift", SEED)
-        model.setParam("limits/nodes", NODES)
-        model.setParam("limits/time", min(max(budget.left(), 0.01), INFINITE))
         model.setParam("limits/absgap", SCIP_GAP * start.points)
-        variables, rows = [], [[] for _ in self.limits]
+        rows: list[list] = [[] for _ in self.limits]
+        variables = []
         for i, column in enumerate(self.columns):
             most = 0.0 if i in unused else None if column.most >= INFINITE else column.most
-            variable = model.addVar(f"c{i}", vtype="I" if column.whole else "C", lb=0, ub=most, obj=column.worth)
-            variables.append(variable)
+            variables.append(model.addVar(f"c{i}", vtype="I" if column.whole else "C", lb=0, ub=most))
             for row, part in column.entries:
-                rows[row].append(part * variable)
+                rows[row].append(part * variables[-1])
         for row, limit in zip(rows, self.limits, strict=True):
-            if row:
+            if row and limit < INFINITE:
                 model.addCons(quicksum(row) <= limit)
-        model.setMaximize()
-        solution = model.createSol()
-        for variable, value in zip(variables, values, strict=True):
-            model.setSolVal(solution, variable, value)
-        # The model may reject it because of rounding; the solve then starts without one.
-        model.addSol(solution)
-        # Without the interpreter's lock, so that other threads of the process go on.
-        model.optimizeNogil()
-        if model.getStatus() == "timelimit":
-            time_ran_out()
-        if not model.getNSols():
-            return None
-        best = model.getBestSol()
-        return self._counts([model.getSolVal(best, variable) for variable in variables])
+        worth = quicksum(c.worth * v for c, v in zip(self.columns, variables, strict=True) if c.worth)
+        begun = {f"c{i}": value for i, value in enumerate(values)}
+        solution = maximise(model, worth, min(budget.left(), INFINITE), 0.0, begun, NODES)
+        return None if solution is None else self._counts([solution.values[v.name] for v in variables])
 
     def _counts(self, values: Sequence[float]) -> DeviceCounts:
         counts = DeviceCounts(self.options)
@@ -320,16 +369,6 @@ class Program:
             dedicated[use] = round(values[column])
         counts.set(dedicated, [device for column, device in self.contents for _ in range(round(values[column]))])
         return counts
-
-
-def solved(lp: LP) -> bool:
-    """Whether the linear program has an optimum.
-
-    Presolving sometimes reduces it to nothing and loses the solution; the primal simplex then restores it."""
-    lp.solve()
-    if not lp.isOptimal():
-        lp.solve(dual=False)
-    return bool(lp.isOptimal())
 
 
 def _key(device: SharedDevice) -> tuple:

@@ -8,9 +8,9 @@ from .assign import assign
 from .device_counts import DeviceCounts
 from .disaggregation import disaggregate
 from .group_options import SERVED, GroupOptions
+from .outcome import outcome
 from .problem import Allocation, Placement, Problem
 from .relaxation import Relaxation, most_points
-from .residents import outcome
 from .switching_cost import SwitchingCosts
 
 #: Relative tolerance within which all demand counts as served.

@@ -12,12 +12,11 @@ from dataclasses import replace
 from workers import log
 
 from . import nereus
+from .outcome import outcome
 from .pins import with_pinned
-from .problem import Allocation, Problem
+from .problem import Allocation, Problem, Strategy
 from .reasons import explained
-from .residents import outcome
-from .strategies import Strategy, UnusableProblem
-from .verification import faults, violations
+from .verification import check, violations
 
 logger = log.get("fallback")
 
@@ -38,9 +37,7 @@ def verified(problem: Problem, strategy: Strategy) -> Allocation:
         UnusableProblem: the problem itself has faults.
         NoAllocation: every allocation breaks a rule.
     """
-    found = faults(problem)
-    if found:
-        raise UnusableProblem(found)
+    check(problem)
     ways: list[tuple[str, Callable[[], Allocation]]] = [("", lambda: strategy(problem))]
     if problem.previous is not None:
         ways.append(("made without regard to the plan in force", lambda: strategy(replace(problem, previous=None))))

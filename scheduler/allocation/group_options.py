@@ -161,9 +161,9 @@ def slice_budget_s(group: IdenticalDevices, revisit_s: float) -> float:
 
 
 class _OptionCache:
-    def __init__(self, variants: tuple[CandidateVariant, ...], signature: tuple):
+    def __init__(self, variants: tuple[CandidateVariant, ...]):
+        #: kept alive, since their profiles' identities name the cache
         self.variants = variants
-        self.signature = signature
         self.variants_of: dict[str, list[CandidateVariant]] = {}
         for variant in variants:
             if not variant.excluded:
@@ -172,36 +172,27 @@ class _OptionCache:
         self.slices: dict[tuple, SliceTable] = {}
 
 
-#: Caches for the latest sets of variants; keyed by the identity of profiles, which they keep alive.
-_latest: list[_OptionCache] = []
+#: Caches for the latest sets of variants, the last one used last, and how many there are at most.
+_latest: dict[tuple, _OptionCache] = {}
 _KEPT = 4
 #: Entries at which a cache is replaced: SLOs and weights change rarely, but a process may run for years.
 _MAX_ENTRIES = 20_000
 
 
 def _cached(variants: tuple[CandidateVariant, ...]) -> _OptionCache:
-    signature = None
-    for known in _latest:
-        if len(known.by_application) > _MAX_ENTRIES or len(known.slices) > _MAX_ENTRIES:
-            continue
-        if known.variants is variants:
-            return known
-        signature = signature or _signature(variants)
-        if known.signature == signature:
-            return known
-    known = _OptionCache(variants, signature or _signature(variants))
-    _latest.insert(0, known)
-    del _latest[_KEPT:]
-    return known
-
-
-def _signature(variants: tuple[CandidateVariant, ...]) -> tuple:
-    return tuple(
+    signature = tuple(
         [
             (v.id, v.application, v.accuracy, v.excluded, tuple([(kind, id(p)) for kind, p in v.profiles.items()]))
             for v in variants
         ]
     )
+    cache = _latest.pop(signature, None)
+    if cache is None or max(len(cache.by_application), len(cache.slices)) > _MAX_ENTRIES:
+        cache = _OptionCache(variants)
+    _latest[signature] = cache
+    for oldest in list(_latest)[:-_KEPT]:
+        _latest.pop(oldest, None)
+    return cache
 
 
 def _application_options(

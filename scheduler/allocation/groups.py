@@ -22,12 +22,6 @@ class IdenticalDevices:
     def __len__(self) -> int:
         return len(self.devices)
 
-    def by_loaded(self) -> dict[frozenset[str], int]:
-        counts: dict[frozenset[str], int] = {}
-        for device in self.devices:
-            counts[device.loaded] = counts.get(device.loaded, 0) + 1
-        return counts
-
 
 def grouped(devices: Iterable[DeviceResources]) -> list[IdenticalDevices]:
     groups: dict[tuple, list[DeviceResources]] = {}

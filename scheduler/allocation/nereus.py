@@ -5,7 +5,7 @@ Devices' time is divided. A plan is made in these steps, whatever the number of 
 1. The relaxed problem (:mod:`.relaxation`) bounds every plan and prices devices' time. Rounded down and filled by
    exchanges (:mod:`.exchanges`) it is the start, and often the plan.
 2. Columns are generated for the relaxation of the MILP over device counts (:mod:`.columns`), which tightens the bound.
-   It is rounded, and improved by exchanges.
+   It is rounded device by device, with more columns after each, and improved by exchanges.
 3. SCIP solves the MILP over the most promising columns, from the best plan so far.
 4. Counts are disaggregated into residents and rates (:mod:`.disaggregation`) and assigned to the devices that have them
    loaded (:mod:`.assign`). The counts of the highest value less switching cost (:mod:`.switching_cost`) win, those of
@@ -31,10 +31,10 @@ from .disaggregation import use_idle_devices
 from .exchanges import GAIN, Exchanges
 from .group_options import FLOOR, SERVED, GroupOptions, revisit_periods
 from .groups import grouped
+from .outcome import outcome
 from .pins import with_pinned, with_reservations
 from .problem import CERTIFIED, Allocation, Problem
 from .relaxation import Relaxation, most_multiple, relax
-from .residents import outcome
 from .solver import Budget, time_ran_out
 from .switching_cost import SwitchingCosts
 
@@ -174,20 +174,25 @@ class Search:
         self._exchanges.improve(self.best)
         if self.best.value >= enough:
             return
-        at = program.start(self.best)
+        at = program.evaluated(self.best, start=True)
         if at is None:
             return
         self._at, total = at, program.total
         self.bound = program.bound(at.value + self._gap * at.points, budget) * total
         if program.values:
             self._round()
+            if not self._within(CERTIFIED):
+                # Parts of plans bound them better, and what their relaxations use is for SCIP.
+                certified = self._at.value + CERTIFIED * self._at.points
+                self.bound = min(self.bound, program.bound(certified, budget, certified=certified) * total)
             if not self._within(self._gap):
                 self._take(program.best_counts(self._at, budget))
                 self._exchange(self.best.copy())
         if self._at.values[0] < 1 - EXACT:
             # At most so much more may be served; how accurately is bounded apart.
             self.counted = self._at.values[0] * total
-            self.limited = program.bound(self._at.value, budget, self._at.values[0]) * total
+            certified = self._at.value + CERTIFIED * self._at.points
+            self.limited = program.bound(self._at.value, budget, self._at.values[0], certified) * total
 
     def _round(self) -> None:
         """Round the relaxation, and exchange, as long as that gains."""

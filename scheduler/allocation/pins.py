@@ -41,10 +41,8 @@ def with_pinned(problem: Problem, allocation: Allocation) -> tuple[Allocation, l
             if able:
                 missing.append(variant.id)
     placements = tuple([p for device in problem.devices for p in by_device[device.id]])
-    loaded = {device.id: device.loaded for device in problem.devices}
     status = "optimal" if allocation.status == "empty" and placements else allocation.status
-    moves = sum([p.variant not in loaded[p.device] for p in placements])
-    return replace(allocation, placements=placements, moves=moves, status=status), missing
+    return replace(allocation, placements=placements, status=status), missing
 
 
 def with_reservations(problem: Problem, pinned: Sequence[str]) -> Problem:

@@ -1,6 +1,6 @@
 """The allocation problem and its answer: immutable data.
 
-A strategy is a pure function ``Problem -> Allocation`` (see :mod:`scheduler.allocation.strategies`): no I/O, no clock,
+A strategy is a pure function ``Problem -> Allocation`` (see :mod:`scheduler.stacks.strategies`): no I/O, no clock,
 no randomness of its own; identical problems give identical allocations. The simulator calls the same functions.
 
 Rates are items/s, times seconds, sizes bytes. Accuracies are normalised percent (100: the application's best).
@@ -8,7 +8,7 @@ Rates are items/s, times seconds, sizes bytes. Accuracies are normalised percent
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from workers.dispatch.policy_tables import LoadPolicy
@@ -144,8 +144,6 @@ class Problem:
             other memory.
         at_s: a steady time in seconds, for strategies that wait.
         costs: for stacks that weigh cores and loads against accuracy.
-        arrival_shape: of the Gamma distribution of an application's interarrival times, for strategies that plan for
-            one (1: Poisson arrivals).
     """
 
     devices: tuple[DeviceResources, ...]
@@ -157,7 +155,6 @@ class Problem:
     previous: Allocation | None = None
     at_s: float = 0.0
     costs: CostWeights = CostWeights()
-    arrival_shape: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -202,7 +199,7 @@ class Allocation:
             ``milp`` where SCIP solved theirs, else empty.
         cut_short: the time limit ended a search, so that the same problem may get another answer elsewhere.
         solve_s, moves: set, as ``cut_short`` is, where strategies are called by name
-            (:mod:`scheduler.allocation.strategies`).
+            (:mod:`scheduler.stacks.strategies`).
         reasons: explanations for the operator: what each device got and why, what is left out and why.
         prices: of a second of a device's time, by device type (weighted items x normalised accuracy points; the duals
             of the relaxed problem); empty where the strategy has none.
@@ -239,3 +236,6 @@ class Allocation:
     refused: str = ""
     policies: tuple[PlannedPolicies, ...] = ()
     surplus_since: Mapping[str, float] = field(default_factory=dict)
+
+
+Strategy = Callable[[Problem], Allocation]

@@ -21,6 +21,7 @@ import numpy as np
 from pyscipopt import LP
 
 from .group_options import GroupOptions
+from .solver import solved
 
 _INFINITE = 1e20
 #: Relative tolerance between stages: the LP solver's own.
@@ -94,17 +95,6 @@ class _Program:
                             entries[column].append((row, size * hosts))
         return entries
 
-    def solve(self) -> bool:
-        self.lp.solve()
-        return bool(self.lp.isOptimal())
-
-    def must_solve(self) -> None:
-        """Solve a program that is known to have an optimum.
-
-        Presolving sometimes reduces it to nothing and loses the solution; the primal simplex then restores it."""
-        if not self.solve():
-            self.lp.solve(dual=False)
-
     def allow_leaving_out(self) -> None:
         for q in range(len(self.weighted_demand)):
             self.lp.chgBound(self._left + q, 0.0, 1.0)
@@ -139,7 +129,7 @@ def relax(options: GroupOptions) -> Relaxation | None:
     weighted_demand, scale = program.weighted_demand, program.scale
     everything = sum(weighted_demand)
     floors = sum(w * a.floor for w, a in zip(weighted_demand, options.applications, strict=True))
-    if program.solve():
+    if solved(program.lp):
         served, prices = everything, _prices(program)
     else:
         program.allow_leaving_out()
@@ -150,19 +140,19 @@ def relax(options: GroupOptions) -> Relaxation | None:
             program.seek(0.0, [0.0] * len(weighted_demand))
             for q, w in enumerate(share):
                 program.lp.chgObj(first + q, -w)
-            program.must_solve()
+            solved(program.lp)
             short = max(0.0, -program.lp.getObjVal())
             floors -= short * scale
             program.lp.addRow([(first + q, w) for q, w in enumerate(share)], -_INFINITE, short + SLACK)
             for q in range(len(share)):
                 program.lp.chgObj(first + q, 0.0)
         program.seek(0.0, share)
-        program.must_solve()
+        solved(program.lp)
         missing = float(np.dot(program.left(), share))
         served = everything - missing * scale
         program.limit_left_out(share, missing + SLACK)
         program.seek(1.0, [0.0] * len(weighted_demand))
-        program.must_solve()
+        solved(program.lp)
     time = np.zeros((len(options.applications), len(options.groups)))
     points = 0.0
     for (q, g, point), y, value in zip(program.columns, program.lp.getPrimal(), program.accuracy, strict=False):
@@ -187,8 +177,7 @@ def most_multiple(options: GroupOptions) -> float:
     columns.append([(groups + q, -1.0) for q in range(applications)])
     count = len(columns)
     lp.addCols(columns, [0.0] * (count - 1) + [1.0], [0.0] * count, [_INFINITE] * count)
-    lp.solve()
-    return lp.getObjVal() if lp.isOptimal() else 0.0
+    return lp.getObjVal() if solved(lp) else 0.0
 
 
 def most_points(options: GroupOptions, served: float) -> float:
@@ -196,7 +185,7 @@ def most_points(options: GroupOptions, served: float) -> float:
     program.allow_leaving_out()
     share = [w / program.scale for w in program.weighted_demand]
     program.limit_left_out(share, max(0.0, 1.0 - served / program.scale) + SLACK)
-    program.must_solve()
+    solved(program.lp)
     return program.lp.getObjVal() * program.scale
 
 
@@ -209,5 +198,5 @@ def _prices(program: _Program) -> np.ndarray:
 def _overload_prices(program: _Program) -> np.ndarray:
     """A served item counts its accuracy, one left out counts nothing."""
     program.seek(1.0, [0.0] * len(program.weighted_demand))
-    program.must_solve()
+    solved(program.lp)
     return _prices(program)

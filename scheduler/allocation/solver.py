@@ -12,10 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from pyscipopt import SCIP_PARAMSETTING, Model
-
-#: Search nodes without a better solution after which a solve with :func:`favour_speed` ends.
-STALL_NODES = 50
+from pyscipopt import LP, Model
 
 
 class Budget:
@@ -72,17 +69,15 @@ def new_model() -> Model:
     return model
 
 
-def favour_speed(model: Model) -> None:
-    """Set up a model whose root node dominates.
+def solved(lp: LP) -> bool:
+    """Whether the linear program has an optimum.
 
-    No probing, few rounds of cuts, and an end after :data:`STALL_NODES` nodes without a better solution (deterministic,
-    unlike time).
+    Presolving sometimes reduces it to nothing and loses the solution; the primal simplex then restores it.
     """
-    model.setPresolve(SCIP_PARAMSETTING.FAST)
-    model.setParam("separating/maxroundsroot", 5)
-    model.setParam("separating/maxrounds", 1)
-    model.setParam("branching/relpscost/initcand", 8)
-    model.setParam("limits/stallnodes", STALL_NODES)
+    lp.solve()
+    if not lp.isOptimal():
+        lp.solve(dual=False)
+    return bool(lp.isOptimal())
 
 
 def maximise(

@@ -25,6 +25,19 @@ _APPLICATION = (
 )  # fmt: skip
 
 
+class UnusableProblem(ValueError):
+    def __init__(self, faults: list[str]):
+        super().__init__("; ".join(faults))
+        self.faults = faults
+
+
+def check(problem: Problem) -> None:
+    """Raise :class:`UnusableProblem` for a problem with faults."""
+    found = faults(problem)
+    if found:
+        raise UnusableProblem(found)
+
+
 def faults(problem: Problem) -> list[str]:
     found: list[str] = []
 

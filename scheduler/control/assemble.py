@@ -14,7 +14,6 @@ from registry.profiling import OPEN
 from scheduler.allocation.problem import (
     ApplicationDemand,
     CandidateVariant,
-    CostWeights,
     DeviceResources,
     Problem,
 )
@@ -102,7 +101,7 @@ def assemble(
             ApplicationDemand(
                 id=application.name,
                 slo_s=application.slo_ms / 1000,
-                demand=demand.get(application.name, 0.0) * settings.NEREUS.headroom,
+                demand=demand.get(application.name, 0.0),
                 weight=application.weight,
                 floor=application.floor,
                 expected=(expected or {}).get(application.name),
@@ -113,12 +112,6 @@ def assemble(
         variants=variants,
         time_limit_s=settings.NEREUS.solve_s,
         milp_s=settings.NEREUS.solve_s / 3,
-        costs=CostWeights(
-            settings.NEREUS.infadapter_alpha,
-            settings.NEREUS.infadapter_beta,
-            settings.NEREUS.infadapter_gamma,
-            settings.NEREUS.infadapter_cores or None,
-        ),
     )
 
 

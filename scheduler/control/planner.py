@@ -13,7 +13,6 @@ from django.db import transaction
 from registry import clock
 from registry import models as registry
 from scheduler import telemetry, trail
-from scheduler.allocation import strategies
 from scheduler.allocation.fallback import verified
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control import choices, redivision, requested_variants, sizes, versions
@@ -23,6 +22,7 @@ from scheduler.control.leases import HeldLease
 from scheduler.control.wire import wire_plan
 from scheduler.instances.interference import interfered_shares
 from scheduler.models import MOST_DETAIL, Plan, kept_inputs
+from scheduler.stacks import strategies
 from workers import log
 
 logger = log.get("planner")

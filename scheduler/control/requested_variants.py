@@ -18,8 +18,8 @@ from registry.models import Application, Device, Node, Variant
 from scheduler import live
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.control.relief import MEMORY_SHARE
 from scheduler.control.requests import request_plan
+from scheduler.control.standby import MEMORY_SHARE
 from workers import log
 
 logger = log.get("requested_variants")

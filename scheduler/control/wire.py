@@ -12,10 +12,8 @@ from registry.accuracy import normalized_accuracies
 from registry.signatures import with_rows
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import bands
-from scheduler.control.relief import standby_variants
 from scheduler.control.requested_variants import stand_by
-from workers.dispatch.stack import LATE
-from workers.dispatch.stacks import STACKS
+from scheduler.control.standby import standby_variants
 from workers.protocol import shapes, specs
 
 
@@ -113,10 +111,7 @@ def wire_plan(
     Args:
         requested: variants that queries request.
     """
-    late = STACKS[stack].binding == LATE
-    # Published stacks run what they placed, besides what their strategies keep loaded.
-    standby = standby_variants(problem, allocation) if late or allocation.residents else {}
-    standby = stand_by(problem, allocation, standby, requested)
+    standby = stand_by(problem, allocation, standby_variants(problem, allocation), requested)
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in standby.values() for v in some}
     ids |= {int(variant) for planned in allocation.policies for variant in planned.variants}
     variants = registry.Variant.objects.select_related("application").prefetch_related("profiles__latencies")
@@ -149,7 +144,7 @@ def wire_plan(
                     for p in here
                 ),
                 revisit_s=float(allocation.revisit_s.get(device.ref, 0.0)),
-                relief=tuple(_resident(variant, normalized, device.type, 1, 0.0, 0.0) for variant in others),
+                standby_residents=tuple(_resident(variant, normalized, device.type, 1, 0.0, 0.0) for variant in others),
             )
         )
     return specs.PlanSpec(

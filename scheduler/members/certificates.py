@@ -1,13 +1,11 @@
-"""Members' certificates: issued at the join, and anew when a member asks.
+"""Members' certificates: issued at the join, and anew while the member stays connected.
 
-Synchronous, except for :class:`Requests`. Their ends are compared with the wall clock, unlike all else
-(:mod:`registry.clock`): a certificate outlives boots. A clock that was set ends certificates early; connected members
-are then asked to renew, and lose nothing meanwhile.
+Their ends are compared with the wall clock, unlike all else (:mod:`registry.clock`): a certificate outlives boots. A
+clock that was set ends certificates early; connected members then get others, and lose nothing meanwhile.
 """
 
 from __future__ import annotations
 
-import math
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -17,25 +15,23 @@ from registry import authority, clock
 from registry.audit import origins
 from registry.audit.recording import record
 from registry.models import Gateway, Member, Node
-from scheduler.members.intake import TokenBucket
 from scheduler.members.peers import Peer
 from scheduler.members.standing import Row
 from workers import log
-from workers.certificates import CertificateError
 from workers.protocol.control import IssuedCertificate
-from workers.transport.identity import RENEW_AFTER, VALIDITY
+from workers.token_bucket import TokenBucket
+from workers.trust.authority import CertificateError
+from workers.trust.member import VALIDITY, certify
 
 logger = log.get("members")
 
-#: requests of one connection at once, and each second after it
-BURST, PER_SECOND = 5.0, 1 / 60
 #: refusals of one member that the audit log shows, and keys that it may have, at once and each second after it. A key
 #: is lost with a disk, and all other members are notified of the next one
 SHOWN, KEYS, PER_MEMBER_SECOND = 5.0, 5.0, 1 / 3600
 #: characters of a reason, which may quote what a request says
 _REASON = 500
-#: seconds between two prompts of one member to renew
-PROMPT_EVERY_S = 60.0
+#: when a certificate is replaced, and seconds between two tries
+RENEW_AFTER, RENEW_EVERY_S = timedelta(days=10), 15.0
 #: a certificate that ends later was issued before the clock was set back
 _LATEST = VALIDITY + timedelta(hours=1)
 
@@ -45,9 +41,7 @@ _keys: dict[tuple[type, int, datetime], TokenBucket] = {}
 
 
 def issue(member: Node | Gateway, request: str, peer: Peer, channel: str) -> IssuedCertificate:
-    """Answer an approved member's request for a certificate.
-
-    An empty request takes the member off the other members' peers.
+    """Answer an approved member's request for a certificate; an empty one gets none.
 
     Args:
         channel: of the connection that asks; where another one is the member meanwhile, nothing is issued.
@@ -56,6 +50,8 @@ def issue(member: Node | Gateway, request: str, peer: Peer, channel: str) -> Iss
         DatabaseError: nothing was issued.
     """
     kind = _kind(member)
+    if not request:
+        return IssuedCertificate()
     with origins.acting(f"{kind} {member.name}", "its certificate request", peer.address):
         try:
             return _issue(member, kind, request, channel)
@@ -76,15 +72,11 @@ def _takes(buckets: dict[tuple[type, int, datetime], TokenBucket], member: Node 
 def _issue(member: Node | Gateway, kind: str, request: str, channel: str) -> IssuedCertificate:
     # Without a channel the member was written off, and its next message brings it back.
     rows = type(member).objects.filter(pk=member.pk, channel__in=("", channel))
-    if not request:
-        # A member of an earlier release.
-        rows.exclude(key_hash="").update(key_hash="", certificate_until=None, certificate_issuer="")
-        return IssuedCertificate()
     issuer = authority.locked()
     row = rows.select_for_update().filter(state=Member.State.APPROVED).first()
     if row is None:
         raise CertificateError(f"{kind} {member.name!r} is not approved, or another connection is the member now")
-    issued = issuer.issue(request, kind, member.name, timezone.now())
+    issued = certify(issuer, request, kind, member.name, timezone.now())
     if holder := _holder(issued.key_hash, row):
         raise CertificateError(
             f"certificate request refused: its key is that of {holder}; remove the file of its key below "
@@ -101,7 +93,7 @@ def _issue(member: Node | Gateway, kind: str, request: str, channel: str) -> Iss
         certificate_lapsed=False,
     )
     logger.info("certificate_issued", kind=kind, name=row.name, until=issued.until.isoformat())
-    return IssuedCertificate(certificate=issued.certificate, authorities=issuer.authorities)
+    return IssuedCertificate(certificate=issued.certificate, authorities=issuer.trusted.decode())
 
 
 def _holder(key_hash: str, member: Node | Gateway) -> str:
@@ -121,21 +113,6 @@ def _kind(member: Node | Gateway) -> str:
 def due(row: Row, issuer: str, now: datetime) -> bool:
     """Whether a member should have another certificate, by clock or authority."""
     if row.certificate_until is None:
-        return False
+        return True
     left = row.certificate_until - now
     return not VALIDITY - RENEW_AFTER <= left <= _LATEST or row.certificate_issuer != issuer
-
-
-class Requests:
-    def __init__(self) -> None:
-        self._asked = TokenBucket(BURST, PER_SECOND)
-        self._prompted = -math.inf
-
-    def takes(self, now: float) -> bool:
-        return self._asked.takes(now)
-
-    def prompts(self, row: Row, issuer: str, now: float) -> bool:
-        if now - self._prompted < PROMPT_EVERY_S or not due(row, issuer, timezone.now()):
-            return False
-        self._prompted = now
-        return True

@@ -207,8 +207,8 @@ def node_config(
     for device in planned_by_node(shared).get(pk, ()) if planned is None else planned:
         blocked = shared.blocked.get(shared.owners[device.device][1], frozenset())
         kept = () if pk in shared.cordoned or device.device in shared.retired else shared.standby
-        standby = tuple(variant for variant in kept if variant not in blocked)
-        own.append(msgspec.structs.replace(device, standby=standby))
+        may_stay = tuple(variant for variant in kept if variant not in blocked)
+        own.append(msgspec.structs.replace(device, may_stay=may_stay))
     return control.NodeConfig(
         applications=shared.applications,
         plan=specs.PlanSpec(version=shared.plan.version, devices=tuple(own)),

@@ -6,7 +6,7 @@ drops what is worth least. Messages that are not valid are skipped; too many of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from workers.token_bucket import TokenBucket
 
 #: one message may take this many characters
 MAX_MESSAGE = 4 * 1024 * 1024
@@ -19,33 +19,6 @@ BURST, PER_SECOND = 2_000.0, 200.0
 STATISTICS_BURST, STATISTICS_PER_SECOND = 150.0, 3.0
 #: messages that are not valid, at once, and each second after it
 BAD_BURST, BAD_PER_SECOND = 10.0, 0.1
-
-
-@dataclass
-class TokenBucket:
-    burst: float
-    per_second: float
-
-    def __post_init__(self) -> None:
-        self._left, self._at = self.burst, None
-
-    def _refill(self, now: float) -> None:
-        if self._at is not None:
-            self._left = min(self.burst, self._left + (now - self._at) * self.per_second)
-        self._at = now
-
-    def takes(self, now: float) -> bool:
-        self._refill(now)
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
-
-    def wait(self, cost: float, now: float) -> float:
-        """Take ``cost``; seconds until it is there."""
-        self._refill(now)
-        self._left -= cost
-        return max(0.0, -self._left / self.per_second)
 
 
 class IntakeLimits:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
@@ -86,7 +87,7 @@ class AcceptedLink:
         self.messages_sent = 0
         self.sent_hash = ""
         self.behind_since: float | None = None
-        self.requests = certificates.Requests()
+        self.certified_at = -math.inf
 
     @classmethod
     async def serve(cls, scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send) -> None:
@@ -165,9 +166,6 @@ class AcceptedLink:
         name, statistics = self.member.name, isinstance(message, control.MemberStats)
         if statistics and not self.intake.takes_statistics(time.monotonic()):
             self.losses.log("statistics", name, f"more than one report a second ({self.intake.surplus} skipped so far)")
-            return
-        if isinstance(message, control.RenewCertificate):
-            await self._attempt(self._renew(message.certificate_request), type(message).__name__)
             return
         # Without Redis each would wait for a time-out, and the next ones would be taken for a burst.
         if not (statistics and troubles.pausing(troubles.REDIS)):
@@ -283,7 +281,8 @@ class AcceptedLink:
             await together(standing.waits, self.kind, self.member.pk, self.channel_name)
         elif not self.approved:
             issued, credential = await together(self._store_admission)
-            self.standing, self.claims, since = now, False, time.monotonic()
+            self.standing, self.claims = now, False
+            since = self.certified_at = time.monotonic()
             await self.say(control.Joined(member=self.member.pk, credential=credential, issued=issued))
         if now is not before:
             await self.announce(lambda: self._tell_browsers(True), "event")
@@ -299,19 +298,18 @@ class AcceptedLink:
         registered = await configurations().registered()
         await self.follow(registered)
         row = registered.rows.get((self.kind, self.member.pk))
-        asks = bool(self.join_message.certificate_request) and row is not None
-        if asks and self.requests.prompts(row, registered.authority, time.monotonic()):
-            await self.say(control.CertificateDue())
+        if row is not None and certificates.due(row, registered.authority, timezone.now()):
+            await self._certify()
 
     async def announce_change(self) -> None:
         if not await self.announce(in_thread(changed), "change"):
             configurations().look()
 
-    async def _renew(self, request: str) -> None:
-        if not self.requests.takes(time.monotonic()):
-            await self.say(control.IssuedCertificate(refused="too many certificate requests; the next one in a minute"))
-            return
-        await self.say(await together(certificates.issue, self.member, request, self.peer, self.channel_name))
+    async def _certify(self) -> None:
+        request = self.join_message.certificate_request
+        if request and time.monotonic() - self.certified_at >= certificates.RENEW_EVERY_S:
+            self.certified_at = time.monotonic()
+            await self.say(await together(certificates.issue, self.member, request, self.peer, self.channel_name))
 
     def _standing(self, row: standing.Row | None) -> Standing:
         return standing.standing(row, self.channel_name, self.claims)

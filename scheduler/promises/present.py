@@ -65,11 +65,7 @@ def medians() -> dict[str, float]:
 def world(
     stack: str, problem: Problem, allocation: Allocation, arrived: Recorded, factors: Mapping[str, float]
 ) -> World:
-    control = ControlSettings(
-        period_s=settings.NEREUS.plan_period_s,
-        headroom=settings.NEREUS.headroom,
-        solve_s=SOLVE_S,
-    )
+    control = ControlSettings(period_s=settings.NEREUS.plan_period_s, solve_s=SOLVE_S)
     quantile = settings.NEREUS.demand_quantile
     return World(stack, problem, allocation, arrived, factors, medians(), control, quantile)
 
@@ -135,7 +131,7 @@ class Snapshot:
         if changes.demand:
             record, factors = self.arrivals(changes)
             planned, mean = planner.estimated(record.history(factors), list(changes.demand), 0)
-            demand |= {name: rate * settings.NEREUS.headroom for name, rate in planned.items()}
+            demand |= planned
             expected |= mean
         problem = imagined(self.problem, changes, demand, expected)
         return replace(problem, previous=_kept(problem.previous, {device.id for device in problem.devices}))

@@ -22,9 +22,9 @@ from registry.audit.recording import record as audit
 from registry.errors import Conflict, InvalidInput, invalid
 from registry.models import Application, Node, Variant
 from scheduler import live, queue
-from scheduler.allocation import strategies
 from scheduler.allocation.fallback import NoAllocation, verified
 from scheduler.allocation.problem import Allocation, Problem
+from scheduler.allocation.verification import UnusableProblem
 from scheduler.control import planner
 from scheduler.models import WhatIf
 from scheduler.promises import keeping, present
@@ -32,6 +32,7 @@ from scheduler.promises.changes import EXCLUDED, PINNED, Changes, check
 from scheduler.promises.recorded import LEAST_S, RECORD_S
 from scheduler.promises.windows import NothingToPromise, simulated, windows_for
 from scheduler.simulation import SimulationError
+from scheduler.stacks import strategies
 from workers import log
 from workers.dispatch.stacks import STACKS
 
@@ -57,7 +58,7 @@ class Outdated(Exception):
 
 
 #: errors that say by themselves why there is no answer
-EXPECTED = (InvalidInput, NothingToPromise, SimulationError, NoAllocation, strategies.UnusableProblem, Outdated)
+EXPECTED = (InvalidInput, NothingToPromise, SimulationError, NoAllocation, UnusableProblem, Outdated)
 
 State = WhatIf.State
 T = TypeVar("T")

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from workers.dispatch.stack import LATE
+from workers.dispatch.stack import LATE, Stack
 
 from . import stacks
-from .ablations import ROUTINGS, without
+from .ablations import without
 from .controller import SimulationError
 from .late import LateEngine
 from .published import PublishedEngine
@@ -26,17 +26,17 @@ __all__ = ["Scenario", "ScenarioError", "SimulationError", "SimulationResults", 
 
 def simulate(
     scenario: Scenario | Path | str,
-    stack: str | None = None,
+    stack: Stack | str | None = None,
     batching: str | None = None,
-    routing: str | None = None,
+    part: str | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> SimulationResults:
     """Run a scenario (or the file of one).
 
     Args:
-        stack: its name; None: the scenario's, with the scenario's batching and routing, else the live default.
+        stack: or its name; None: the scenario's, with the scenario's batching, else the live default.
         batching: a batch policy instead of the stack's.
-        routing: a routing instead of the stack's.
+        part: of late binding or the plan search that is taken away (:mod:`.ablations`).
         progress: called now and then with the share of the queries that has arrived.
 
     Raises:
@@ -48,8 +48,7 @@ def simulate(
     if stack is None:
         stack = scenario.stack
         batching = scenario.batching if batching is None else batching
-        routing = scenario.routing if routing is None else routing
-    chosen = stacks.choose(stack, batching, routing)
+    chosen = stack if isinstance(stack, Stack) else stacks.choose(stack, batching)
     engine = LateEngine if chosen.binding == LATE else PublishedEngine
-    with without(ROUTINGS.get(chosen.routing)):
+    with without(part):
         return SimulationResults(scenario, chosen, engine(scenario, chosen, progress).run())

@@ -1,6 +1,6 @@
 """The registry of switches: late binding and the plan search without one part.
 
-A simulation asks for it by its routing, ``late-binding-wo-NAME``; the live system knows none of this.
+Simulations ask for it; the live system knows none of this.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 from workers.dispatch.late.dispatching import Dispatching
 from workers.dispatch.options import INF, OptionSet
-from workers.dispatch.stack import LATE_BINDING
 
 _ranked, _choose_option = OptionSet.ranked, Dispatching._choose_option
 
@@ -40,6 +39,7 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "growth": {
         f"{_LATE}.schedule:OVERLOAD_S": -INF,
         f"{_LATE}.schedule:can_grow": _returns(True),
+        f"{_LATE}.selection:can_grow": _returns(True),
         f"{_LATE}.schedule:sustains": _returns(True),
     },
     # No application is kept from the devices on which others depend.
@@ -65,9 +65,6 @@ PARTS: dict[str, Mapping[str, Any]] = {
     "rounding": {f"{_PLAN}.nereus:STALE": 0},
     "scip": {f"{_PLAN}.columns:Program.best_counts": _returns(None)},
 }
-
-#: routings by late binding, with the part that each is without
-ROUTINGS: dict[str, str | None] = {LATE_BINDING: None, **{f"{LATE_BINDING}-wo-{part}": part for part in PARTS}}
 
 
 @contextmanager

@@ -5,18 +5,15 @@ They are read from a trace, or generated from a description and a seed.
 
 from __future__ import annotations
 
-import csv
-import gzip
 import math
 import random
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from .tables import ScenarioError, Table, reason, shown
+from .tables import ScenarioError, Table, csv_rows, shown
 
 KINDS = ("uniform", "poisson", "gamma")
 #: more arrivals than this in one scenario do not fit the memory of a small box
@@ -171,40 +168,28 @@ def read_trace(path: Path, names: Sequence[str] | None) -> Trace:
     times: list[float] = []
     applications: list[int] = []
     last = 0.0
-    try:
-        # Spreadsheets put a byte order mark in front.
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-            lines = csv.reader(file)
-            header = next(lines, [])
-            missing = [column for column in ("arrival_ms", "application") if column not in header]
-            if missing:
-                raise ScenarioError([f"trace: {path} has no column {', '.join(missing)}"])
-            at, who = header.index("arrival_ms"), header.index("application")
-            for line in lines:
-                if not line:
-                    continue
-                where = f"trace: line {lines.line_num} of {path}"
-                try:
-                    ms, name = float(line[at]), line[who]
-                except (ValueError, IndexError):
-                    raise ScenarioError([f"{where}: needs arrival_ms as a number and an application"]) from None
-                if not last <= ms <= MOST_SECONDS * 1000:
-                    raise ScenarioError(
-                        [
-                            f"{where}: arrival_ms must be at least {last:.10g} (sorted) and at most "
-                            f"{MOST_SECONDS * 1000:.0f}, counted from the scenario's start, not {shown(line[at])}"
-                        ]
-                    )
-                if len(times) >= MOST_ARRIVALS:
-                    raise ScenarioError([f"{where}: a trace can have at most {MOST_ARRIVALS} queries"])
-                last = ms
-                if names is None:
-                    continue
-                if name not in index:
-                    raise ScenarioError([f"{where}: application {name!r} has no profile"])
-                times.append(ms / 1000)
-                applications.append(index[name])
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
-        raise ScenarioError([f"trace: {path} cannot be read: {reason(error)}"]) from None
+    for where, row in csv_rows(path, "trace", ("arrival_ms", "application")):
+        name = row["application"]
+        try:
+            ms = float(row["arrival_ms"])
+        except (ValueError, TypeError):
+            ms, name = last, None
+        if name is None:
+            raise ScenarioError([f"{where}: needs arrival_ms as a number and an application"])
+        if not last <= ms <= MOST_SECONDS * 1000:
+            raise ScenarioError(
+                [
+                    f"{where}: arrival_ms must be at least {last:.10g} (sorted) and at most "
+                    f"{MOST_SECONDS * 1000:.0f}, counted from the scenario's start, not {shown(row['arrival_ms'])}"
+                ]
+            )
+        if len(times) >= MOST_ARRIVALS:
+            raise ScenarioError([f"{where}: a trace can have at most {MOST_ARRIVALS} queries"])
+        last = ms
+        if names is None:
+            continue
+        if name not in index:
+            raise ScenarioError([f"{where}: application {name!r} has no profile"])
+        times.append(ms / 1000)
+        applications.append(index[name])
     return Trace(tuple(names or ()), times, applications)

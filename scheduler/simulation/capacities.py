@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from .profiles import Model
-from .tables import ScenarioError, reason
+from .tables import ScenarioError, csv_rows
 
 COLUMNS = ("application", "variant", "device_type", "cores", "items_s")
 #: cores of one instance
@@ -25,26 +24,17 @@ def read_capacities(path: Path, models: Sequence[Model]) -> tuple[Model, ...]:
     """
     found: dict[tuple[str, str], dict[str, dict[int, float]]] = {(m.application, m.name): {} for m in models}
     kinds = {(m.application, m.name): m.points for m in models}
-    try:
-        # Spreadsheets put a byte order mark in front.
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            missing = [column for column in COLUMNS if column not in (rows.fieldnames or [])]
-            if missing:
-                raise ScenarioError([f"capacities: {path} has no column {', '.join(missing)}"])
-            for row in rows:
-                key = row["application"], row["variant"]
-                try:
-                    cores, rate = _numbers(row)
-                    if row["device_type"] in kinds.get(key, ()):
-                        mine = found[key].setdefault(row["device_type"], {})
-                        if cores in mine:
-                            raise ValueError(f"{cores} cores of this variant are listed twice")
-                        mine[cores] = rate
-                except ValueError as error:
-                    raise ScenarioError([f"capacities: line {rows.line_num} of {path}: {error}"]) from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ScenarioError([f"capacities: {path} cannot be read: {reason(error)}"]) from None
+    for where, row in csv_rows(path, "capacities", COLUMNS):
+        key = row["application"], row["variant"]
+        try:
+            cores, rate = _numbers(row)
+        except ValueError as error:
+            raise ScenarioError([f"{where}: {error}"]) from None
+        if row["device_type"] in kinds.get(key, ()):
+            rates = found[key].setdefault(row["device_type"], {})
+            if cores in rates:
+                raise ScenarioError([f"{where}: {cores} cores of this variant are listed twice"])
+            rates[cores] = rate
     return tuple(
         replace(
             model,

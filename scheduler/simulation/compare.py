@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from workers.dispatch.stack import Stack
@@ -14,42 +13,30 @@ from .tables import ScenarioError
 MOST_RUNS = 20
 
 
-def choose(named: Sequence[str], batching: str | None = None, routing: str | None = None) -> dict[str, Stack]:
+def choose(named: Sequence[str], batching: str | None = None) -> dict[str, Stack]:
     """The stacks of a comparison by label, in the given order.
 
     Args:
-        named: ``STACK``, ``STACK:BATCHING`` or ``STACK:BATCHING:ROUTING``; what is left out or empty comes from
-            ``batching`` and ``routing``, and otherwise from the stack.
+        named: ``STACK`` or ``STACK:BATCHING``; what is left out comes from ``batching``, and otherwise from the stack.
 
-    The label is the stack's name where it is unique, else all three names.
+    The label is the stack's name, with its batching where that was named.
 
     Raises:
         ScenarioError: with a line for each unknown name, and for each run that is named twice.
     """
     faults: list[str] = []
-    chosen: list[Stack] = []
+    chosen: dict[str, Stack] = {}
     for text in named:
-        parts = [part.strip() for part in text.split(":")]
-        if len(parts) > 3 or not parts[0]:
-            faults.append(f"stack: must be STACK, STACK:BATCHING or STACK:BATCHING:ROUTING, not {text!r}")
-            continue
-        name, own_batching, own_routing = (*parts, "", "")[:3]
+        name, _, own = (part.strip() for part in text.partition(":"))
+        label = f"{name}_{own}" if own else name
+        if label in chosen:
+            faults.append(f"stack: {text!r} is named twice")
         try:
-            stack = stacks.choose(name, own_batching or batching, own_routing or routing)
+            chosen[label] = stacks.choose(name, own or batching)
         except ScenarioError as error:
             faults += error.faults
-            continue
-        if stack in chosen:
-            faults.append(f"stack: {text!r} is the same run as one before it ({label(stack)})")
-        chosen.append(stack)
     if len(named) > MOST_RUNS:
         faults.append(f"stack: at most {MOST_RUNS} runs can be compared, not {len(named)}")
     if faults:
         raise ScenarioError(faults)
-    times = Counter(stack.name for stack in chosen)
-    return {(stack.name if times[stack.name] == 1 else label(stack)): stack for stack in chosen}
-
-
-def label(stack: Stack) -> str:
-    """All three names, fit for a file's name."""
-    return f"{stack.name}_{stack.batching}_{stack.routing}"
+    return chosen

@@ -9,18 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
-from scheduler.allocation import strategies
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
-from scheduler.allocation.verification import violations
+from scheduler.allocation.verification import UnusableProblem, violations
 from scheduler.control.demand import FLOOR, HISTORY_S, QUANTILE, Estimates, bands, estimates
-from scheduler.control.relief import relief
+from scheduler.stacks import strategies
 from scheduler.stacks.registry import PLACED_ONCE, trigger_of
 from workers.gateway.bursts import BurstDetector
 
-from .learned import PAST_S, Learner, forecast, learn, target_of
+from .largest_second import MINUTE, PAST_S, forecast
 from .scenario import Scenario
 
 
@@ -33,14 +30,12 @@ class Planned:
     """A plan and what it asks of each device.
 
     Attributes:
-        standby: faster variants to keep warm.
         blocked: variants that may not run under this plan.
     """
 
     at: float
     problem: Problem
     allocation: Allocation
-    standby: Mapping[str, list[str]]
     blocked: Mapping[str, frozenset[str]]
 
 
@@ -70,18 +65,15 @@ class Controller:
             # As Proteus' authors place them: for the mix of the experiment, known beforehand.
             self._history = [(-1, scenario.arrivals.mean_rates())]
         self._quantile = QUANTILE if scenario.start is None else scenario.start.quantile
-        self._target = target_of(scenario.control.forecaster, scenario.control.period_s)
-        self._keep_s, self._taught, self._learners = HISTORY_S, None, {}
-        if self._target is not None:
-            self._keep_s = round(PAST_S + self._target.seconds + scenario.control.period_s) + 1
-            self._learners = {name: Learner(self._target, self._quantile) for name in scenario.applications}
+        #: seconds of arrivals that forecasts look at
+        self._history_s = HISTORY_S if scenario.control.forecaster != MINUTE else PAST_S
         if scenario.start is not None:
             self._history = list(scenario.start.history)
 
     def second_over(self, second: int, counts: Mapping[str, float]) -> None:
         """Arrivals of a second that is over; seconds in order, none left out."""
         self._history.append((second, counts))
-        del self._history[: max(0, len(self._history) - self._keep_s)]
+        del self._history[: max(0, len(self._history) - self._history_s - 1)]
 
     def plan(
         self, now: float, loaded: Mapping[str, Iterable[str]], observed: Mapping[str, float] | None = None
@@ -97,7 +89,7 @@ class Controller:
         problem = self._problem(now, loaded, observed)
         try:
             allocation = self._strategy(problem)
-        except strategies.UnusableProblem as error:
+        except UnusableProblem as error:
             raise SimulationError(f"the problem at {now:g} s cannot be planned for: {error}") from None
         broken = violations(problem, allocation)
         if broken:
@@ -116,8 +108,7 @@ class Controller:
                 start,
                 devices=tuple(replace(device, loaded=frozenset(loaded[device.id])) for device in start.devices),
                 applications=tuple(
-                    replace(a, demand=demand[a.id] * scenario.control.headroom, expected=expected[a.id])
-                    for a in start.applications
+                    replace(a, demand=demand[a.id], expected=expected[a.id]) for a in start.applications
                 ),
                 previous=previous,
                 at_s=now,
@@ -134,9 +125,7 @@ class Controller:
                 for name, kind in scenario.devices
             ),
             applications=tuple(
-                ApplicationDemand(
-                    name, scenario.slo_s[name], demand[name] * scenario.control.headroom, expected=expected[name]
-                )
+                ApplicationDemand(name, scenario.slo_s[name], demand[name], expected=expected[name])
                 for name in scenario.applications
             ),
             variants=self._variants,
@@ -144,13 +133,10 @@ class Controller:
             previous=previous,
             at_s=now,
             costs=scenario.costs,
-            arrival_shape=scenario.control.arrival_shape,
         )
 
     def _planned(self, now: float, problem: Problem, allocation: Allocation) -> Planned:
-        # Standby variants are worth their memory, but not the time for which a device would be blocked to load them.
-        standby = {} if not self._scenario.instant_loads or allocation.residents else relief(problem, allocation)
-        planned = Planned(now, problem, allocation, standby, blocking(problem, allocation))
+        planned = Planned(now, problem, allocation, blocking(problem, allocation))
         self.plans.append(planned)
         if self._trigger is not None:
             self._trigger.planned(problem, allocation)
@@ -160,14 +146,17 @@ class Controller:
         return planned
 
     def _demand(self, now: int, observed: Mapping[str, float] | None) -> Estimates:
-        scenario, learned, history_s = self._scenario, None, HISTORY_S
-        if self._target is not None:
-            self._taught = learn(self._learners, self._history, self._target, self._taught, now)
-            coefficients = np.stack([self._learners[name].coefficients for name in scenario.applications])
-            learned, history_s = partial(forecast, coefficients=coefficients), PAST_S
-        period_s = scenario.control.period_s
+        control = self._scenario.control
+        minute = partial(forecast, quantile=self._quantile) if control.forecaster == MINUTE else None
         return estimates(
-            self._history, scenario.applications, now, observed, period_s, self._quantile, learned, history_s
+            self._history,
+            self._scenario.applications,
+            now,
+            observed,
+            control.period_s,
+            self._quantile,
+            minute,
+            self._history_s,
         )
 
     def burst(self, now: float) -> dict[str, float]:

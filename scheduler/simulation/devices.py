@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from workers.dispatch.binding import Dispatch, QueryClass
 from workers.dispatch.latency import LatencyModel
@@ -33,17 +33,13 @@ class SimulatedQuery:
         self.reservation: Any = None
 
 
-class SimulatedVariant:
-    """A variant as one device type runs it; ``index``: of its model."""
+class SimulatedVariant(NamedTuple):
+    """A variant as one device type runs it."""
 
-    __slots__ = ("accuracy", "application", "id", "index", "latency")
-
-    def __init__(self, index: int, id: str, application: str, accuracy: float, latency: LatencyModel):
-        self.index = index
-        self.id = id
-        self.application = application
-        self.accuracy = accuracy
-        self.latency = latency
+    id: str
+    application: str
+    accuracy: float
+    latency: LatencyModel
 
 
 class SimulatedDevice:

@@ -104,9 +104,9 @@ class Engine(ABC):
     def _variants(self) -> dict[str, dict[str, SimulatedVariant]]:
         """Variants that can run, by device type and id."""
         by_kind: dict[str, dict[str, SimulatedVariant]] = {kind: {} for _, kind in self._scenario.devices}
-        for index, model in enumerate(self._scenario.models):
+        for model in self._scenario.models:
             for kind in model.points:
-                variant = SimulatedVariant(index, model.id, model.application, model.accuracy, model.latency(kind))
+                variant = SimulatedVariant(model.id, model.application, model.accuracy, model.latency(kind))
                 by_kind.setdefault(kind, {})[model.id] = variant
         return by_kind
 

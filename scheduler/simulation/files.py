@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,48 +20,24 @@ from .results import SimulationResults
 
 @contextmanager
 def staged(folder: Path | str) -> Iterator[Path]:
-    """Yield a temporary folder whose contents move into ``folder`` at the end.
+    """Yield a temporary folder whose files move into ``folder`` at the end of the block, unless it raises.
 
-    That is the end of the block. They move in place of files of the same names; others there stay. If the block raises,
-    ``folder`` is as it was.
+    They take the place of files of the same names; others there stay.
 
     Raises:
         OSError: the folder cannot be written; raised at the start of the block where that can be checked.
     """
     folder = Path(folder)
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:
-            yield Path(name)
-            _clashes(Path(name), folder)
-            _merge(Path(name), folder)
-    except BaseException:
-        for path in made:
-            # Files that were there before, and those that someone else has put here meanwhile, stay.
-            if path.is_dir() and not any(path.iterdir()):
-                path.rmdir()
-        raise
-
-
-def _clashes(source: Path, target: Path) -> None:
-    """Check before anything moves: a folder where a file has to go, or the reverse."""
-    for path in source.rglob("*"):
-        goal = target / path.relative_to(source)
-        if goal.exists() and goal.is_dir() != path.is_dir():
-            raise FileExistsError(f"{goal} is in the way: {'a folder' if goal.is_dir() else 'not a folder'}")
-
-
-def _merge(source: Path, target: Path) -> None:
-    # Folders first: the files above them then never list runs that are not there yet.
-    for path in sorted(source.iterdir(), key=lambda p: (not p.is_dir(), p.name)):
-        goal = target / path.name
-        if not path.is_dir():
+    with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:
+        yield Path(name)
+        goals = {path: folder / path.relative_to(name) for path in Path(name).rglob("*") if path.is_file()}
+        for goal in goals.values():
+            if goal.is_dir():
+                raise FileExistsError(f"{goal} is in the way: a folder")
+        for path, goal in goals.items():
+            goal.parent.mkdir(exist_ok=True)
             os.replace(path, goal)
-        elif goal.is_dir():
-            _merge(path, goal)
-        else:
-            shutil.move(path, goal)
 
 
 def write(results: SimulationResults, folder: Path | str) -> Path:

@@ -108,7 +108,7 @@ class LateEngine(Engine):
         self._at(now + load_s, self._on_loaded, device)
         self._offer([device], now)
         until = now + load_s + 2 * self._scenario.network_s
-        self._act(self._binding.set_loading(device.name, until, now), now)
+        self._act(self._binding.device_changed(device.name, now, busy_until=until), now)
 
     def _due(self, device: LateDevice, now: float) -> None:
         before = device.overdue_at
@@ -181,7 +181,7 @@ class LateEngine(Engine):
         # Batches that waited for this load are on their way.
         self._postpone_loads(device, now)
         self._offer([*self._moved(), device], now)
-        self._act(self._binding.set_loading(device.name, now, now), now)
+        self._act(self._binding.device_changed(device.name, now, busy_until=now), now)
         self._next(device, now)
         for other in self._devices.values():
             if not other.batches:
@@ -204,8 +204,6 @@ class LateEngine(Engine):
             placed[placement.device].add(placement.variant)
             if placement.variant not in resident[placement.device]:
                 resident[placement.device].append(placement.variant)
-        for name, some in planned.standby.items():
-            resident[name] += [variant for variant in some if variant not in resident[name]]
         # Devices have too little room for loads to wait for a calm.
         self._tight = planned.allocation.carried is not None and planned.allocation.carried < ROOM
         for name, device in self._devices.items():

@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .seconds import Second, binned
 
 if TYPE_CHECKING:
@@ -46,37 +48,23 @@ def png(made: Figure) -> bytes:
 
 
 def demand_and_throughput(runs: Runs) -> Figure:
-    made, axes, width = _over_time(runs, "queries/s")
-    for number, (label, seconds) in enumerate(runs.items()):
-        lines = binned(seconds, width)
-        if number == 0:
-            axes.plot([p[0] for p in lines], [p[1] for p in lines], color=DEMAND, lw=2.5, alpha=0.45, label="demand")
-        axes.plot([p[0] for p in lines], [p[2] for p in lines], color=colour(number), lw=1.5, label=label)
+    made, axes = _over_time(runs, "queries/s", 2, demand=True)
     axes.set_ylim(bottom=0)
-    return _keyed(made, axes)
+    return made
 
 
 def effective_accuracy(runs: Runs) -> Figure:
-    made, axes, width = _over_time(runs, "effective accuracy, %")
-    for number, (label, seconds) in enumerate(runs.items()):
-        lines = binned(seconds, width)
-        values = [math.nan if p[3] is None else p[3] for p in lines]
-        axes.plot([p[0] for p in lines], values, color=colour(number), lw=1.5, label=label)
+    made, axes = _over_time(runs, "effective accuracy, %", 3)
     # An offset such as +9.96e1 on the axis would hide what matters here.
     axes.ticklabel_format(axis="y", useOffset=False)
-    return _keyed(made, axes)
+    return made
 
 
 def violations(runs: Runs) -> Figure:
-    made, axes, width = _over_time(runs, "late or dropped, queries/s")
-    most = 0.0
-    for number, (label, seconds) in enumerate(runs.items()):
-        lines = binned(seconds, width)
-        values = [p[4] for p in lines]
-        most = max([most, *values])
-        axes.plot([p[0] for p in lines], values, color=colour(number), lw=1.5, label=label)
+    made, axes = _over_time(runs, "late or dropped, queries/s", 4)
+    most = max((float(line.get_ydata().max()) for line in axes.lines if len(line.get_ydata())), default=0.0)
     axes.set_ylim(0, most * 1.05 if most else 1)
-    return _keyed(made, axes)
+    return made
 
 
 #: the quantities of the bars: title, key of the summary, factor
@@ -120,12 +108,17 @@ def colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def _over_time(runs: Runs, what: str):
-    """A figure with its axes, and how many seconds one point covers."""
+def _over_time(runs: Runs, what: str, column: int, demand: bool = False):
+    """A figure of a column of :func:`.seconds.binned`, with its axes; ``demand``: drawn behind it, of the first run."""
     made = figure()
     axes = made.subplots()
     length = max((len(seconds) for seconds in runs.values()), default=0)
     width = max(1, math.ceil(length / POINTS)) if len(runs) > 1 else 1
+    for number, (label, seconds) in enumerate(runs.items()):
+        points = np.array(binned(seconds, width), dtype=float).reshape(-1, 5)
+        if demand and number == 0:
+            axes.plot(points[:, 0], points[:, 1], color=DEMAND, lw=2.5, alpha=0.45, label="demand")
+        axes.plot(points[:, 0], points[:, column], color=colour(number), lw=1.5, label=label)
     axes.set_xlabel("seconds" if width == 1 else f"seconds (means over {width} s)", fontsize=8)
     axes.set_ylabel(what, fontsize=8)
     axes.set_xlim(0, max(length, 1))
@@ -133,9 +126,5 @@ def _over_time(runs: Runs, what: str):
     axes.grid(alpha=0.3)
     if not length:
         axes.text(0.5, 0.5, "Nothing arrived.", transform=axes.transAxes, ha="center", va="center")
-    return made, axes, width
-
-
-def _keyed(made: Figure, axes) -> Figure:
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, frameon=False)
-    return made
+    return made, axes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from scheduler.allocation.problem import CandidateVariant, LatencyProfile
 from workers.dispatch.latency import LatencyModel
 
-from .tables import ScenarioError, hint, reason
+from .tables import ScenarioError, csv_rows
 
 #: items in one batch; what a device could take of a batch is tried for each size up to the largest profiled
 LARGEST_BATCH = 65_536
@@ -77,94 +76,56 @@ def read_profiles(
     Raises:
         ScenarioError: the file cannot be read, a line is wrong (it names the line), or nothing of it can be used.
     """
-    reader = _Reader(column, batches, kinds)
-    try:
-        # Spreadsheets put a byte order mark in front.
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            header = rows.fieldnames or []
-            for needed in COLUMNS:
-                if needed not in header:
-                    raise ScenarioError([f"profiles: {path} has no column {needed}"])
-            if column not in header:
-                raise ScenarioError([f"latency: {path} has no column {column!r}{hint(column, header)}"])
-            for row in rows:
-                try:
-                    reader.read(row)
-                except ValueError as error:
-                    raise ScenarioError([f"profiles: line {rows.line_num} of {path}: {error}"]) from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ScenarioError([f"profiles: {path} cannot be read: {reason(error)}"]) from None
-    found = reader.found
+    #: by application and variant: accuracy, and by device type and batch the seconds; seconds of a load, of those that
+    #: have any
+    found: dict[tuple[str, str], tuple[float, dict[str, dict[int, float]]]] = {}
+    loads: dict[tuple[str, str], float] = {}
+    by_id: dict[str, tuple[str, str]] = {}
+    for where, row in csv_rows(path, "profiles", (*COLUMNS, column)):
+        try:
+            batch, seconds, accuracy = _numbers(row, column)
+            nameless = [name for name in ("application", "variant", "device_type") if not (row[name] or "").strip()]
+            if nameless:
+                raise ValueError(f"{' and '.join(nameless)} must not be empty")
+            kind = row["device_type"]
+            if (kinds is not None and kind not in kinds) or (batches is not None and batch not in batches):
+                continue
+            key = (row["application"], row["variant"])
+            other = by_id.setdefault("/".join(key), key)
+            if other != key:
+                raise ValueError(
+                    f"variant {key[1]!r} of application {key[0]!r} and variant {other[1]!r} of {other[0]!r} further up "
+                    f"would both be {'/'.join(key)!r}"
+                )
+            known, points = found.setdefault(key, (accuracy, {}))
+            if known != accuracy:
+                raise ValueError(f"accuracy {accuracy:g}, and {known:g} further up")
+            load_s = _load_s(row[LOAD]) if row.get(LOAD) else None
+            if load_s is not None and loads.setdefault(key, load_s) != load_s:
+                raise ValueError(f"{LOAD} {load_s * 1000:g}, and {loads[key] * 1000:g} further up")
+            if points.setdefault(kind, {}).setdefault(batch, seconds) is not seconds:
+                raise ValueError(f"batch {batch} of this variant is listed twice")
+        except ValueError as error:
+            raise ScenarioError([f"{where}: {error}"]) from None
     if not found:
         raise ScenarioError([f"profiles: {path} has no line with a device type of [devices] and a batch of batches"])
     return tuple(
-        Model(
-            application,
-            name,
-            accuracy,
-            {kind: tuple(sorted(p.items())) for kind, p in points.items()},
-            reader.loads.get((application, name)),
-        )
-        for (application, name), (accuracy, points) in found.items()
+        Model(*key, accuracy, {kind: tuple(sorted(p.items())) for kind, p in points.items()}, loads.get(key))
+        for key, (accuracy, points) in found.items()
     )
 
 
-class _Reader:
-    """Collects the lines of a profile file.
-
-    Attributes:
-        found: by application and variant: accuracy, and by device type and batch the seconds.
-        loads: by application and variant: seconds of a load, of those that have any.
-    """
-
-    def __init__(self, column: str, batches: Collection[int] | None, kinds: Collection[str] | None) -> None:
-        self._column, self._batches, self._kinds = column, batches, kinds
-        self._by_id: dict[str, tuple[str, str]] = {}
-        self.found: dict[tuple[str, str], tuple[float, dict[str, dict[int, float]]]] = {}
-        self.loads: dict[tuple[str, str], float] = {}
-
-    def read(self, row: Mapping[str, str]) -> None:
-        """Raises ValueError: the line is wrong, alone or beside an earlier one."""
-        batch, seconds, accuracy = self._numbers(row)
-        nameless = [name for name in ("application", "variant", "device_type") if not (row[name] or "").strip()]
-        if nameless:
-            raise ValueError(f"{' and '.join(nameless)} must not be empty")
-        if (self._kinds is not None and row["device_type"] not in self._kinds) or (
-            self._batches is not None and batch not in self._batches
-        ):
-            return
-        key = (row["application"], row["variant"])
-        other = self._by_id.setdefault("/".join(key), key)
-        if other != key:
-            raise ValueError(
-                f"variant {key[1]!r} of application {key[0]!r} and variant {other[1]!r} of {other[0]!r} further up "
-                f"would both be {'/'.join(key)!r}"
-            )
-        known, points = self.found.setdefault(key, (accuracy, {}))
-        if known != accuracy:
-            raise ValueError(f"accuracy {accuracy:g}, and {known:g} further up")
-        if row.get(LOAD):
-            load_s = _load_s(row[LOAD])
-            if self.loads.setdefault(key, load_s) != load_s:
-                raise ValueError(f"{LOAD} {load_s * 1000:g}, and {self.loads[key] * 1000:g} further up")
-        mine = points.setdefault(row["device_type"], {})
-        if batch in mine:
-            raise ValueError(f"batch {batch} of this variant is listed twice")
-        mine[batch] = seconds
-
-    def _numbers(self, row: Mapping[str, str]) -> tuple[int, float, float]:
-        try:
-            batch, seconds = int(row["batch"]), float(row[self._column]) / 1000
-            accuracy = float(row["accuracy_normalized"])
-        except (TypeError, ValueError):
-            raise ValueError(f"batch, accuracy and {self._column} must be numbers") from None
-        if not (1 <= batch <= LARGEST_BATCH and 0 < seconds <= LONGEST_MS / 1000 and 0 <= accuracy <= 100):
-            raise ValueError(
-                f"batch must be at least 1 and at most {LARGEST_BATCH}, {self._column} above 0 and at most "
-                f"{LONGEST_MS:.0f}, accuracy_normalized from 0 to 100"
-            )
-        return batch, seconds, accuracy
+def _numbers(row: Mapping[str, str], column: str) -> tuple[int, float, float]:
+    try:
+        batch, seconds, accuracy = int(row["batch"]), float(row[column]) / 1000, float(row["accuracy_normalized"])
+    except (TypeError, ValueError):
+        raise ValueError(f"batch, accuracy and {column} must be numbers") from None
+    if not (1 <= batch <= LARGEST_BATCH and 0 < seconds <= LONGEST_MS / 1000 and 0 <= accuracy <= 100):
+        raise ValueError(
+            f"batch must be at least 1 and at most {LARGEST_BATCH}, {column} above 0 and at most {LONGEST_MS:.0f}, "
+            "accuracy_normalized from 0 to 100"
+        )
+    return batch, seconds, accuracy
 
 
 def _load_s(text: str) -> float:

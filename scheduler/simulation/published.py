@@ -74,8 +74,8 @@ class PublishedEngine(Engine):
             for device in some.devices
         }
         for name, device in self._devices.items():
-            standby = planned.standby.get(name) or planned.allocation.residents.get(name, ())
-            device.plan([placement.variant for placement in here[name]], standby)
+            residents = planned.allocation.residents.get(name, ())
+            device.plan([placement.variant for placement in here[name]], residents)
             self._offer(device, here[name], now)
             # A load that takes no time need not wait for the batch under way.
             while self._instant_loads and device.load_next():

@@ -13,7 +13,6 @@ import numpy as np
 
 from workers.dispatch.stack import Stack
 
-from .cold_start import cold_bound
 from .engine import IN_TIME, LATE, Record
 from .fluid import fluid_reference
 from .scenario import Scenario
@@ -25,8 +24,6 @@ DROP_WINDOW_S = 10
 
 
 class SimulationResults:
-    """``summary``: as in ``summary.json``; None where a figure is undefined."""
-
     def __init__(self, scenario: Scenario, stack: Stack, record: Record):
         self.scenario = scenario
         self.stack = stack
@@ -38,7 +35,6 @@ class SimulationResults:
         accuracies = np.array([accuracy for _, _, accuracy in record.variants] + [np.nan])
         self._accuracy = accuracies[self._variant]
         self._taken = np.asarray(record.answered, dtype=float) - self._times
-        self.summary = self._summary()
 
     @cached_property
     def per_second(self) -> list[Second]:
@@ -64,7 +60,9 @@ class SimulationResults:
             for t in range(length)
         ]
 
-    def _summary(self) -> dict[str, Any]:
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """As in ``summary.json``; None where a figure is undefined."""
         allocations = [planned.allocation for planned in self.record.plans]
         solve_s = [allocation.solve_s for allocation in allocations]
         wall_s, cpu_s = self.record.wall_s, self.record.cpu_s
@@ -81,7 +79,6 @@ class SimulationResults:
             "fluid_reference_served": half.served,
             "fluid_reference_slo_accuracy": whole.accuracy,
             "fluid_reference_slo_served": whole.served,
-            "cold_bound": cold_bound(self.scenario),
             "duration_s": float(self._times[-1]) if len(self._times) else 0.0,
             "wall_s": wall_s,
             "queries_per_wall_s": len(self._times) / wall_s if wall_s > 0 else None,

@@ -13,12 +13,9 @@ from scheduler.control.demand import QUANTILE
 from . import stacks
 from .arrivals import Trace, read_generator, read_trace
 from .capacities import read_capacities
-from .learned import ALL, TREND
+from .largest_second import ALL, TREND
 from .profiles import Model, read_profiles
 from .tables import ScenarioError, Table, shown
-
-#: the keys that name the stack and what replaces parts of it
-CHOICE = ("stack", "batching", "routing")
 
 
 @dataclass(frozen=True)
@@ -29,19 +26,15 @@ class ControlSettings:
         period_s: between two regular plans.
         burst_check_s: between two checks for bursts.
         initial_qps: queries/s assumed for each application before any arrivals.
-        headroom: planned demand over the forecast.
         solve_s: limit of a solve in wall time. A solve that it cuts short is counted, for results may then differ from
             run to run.
-        arrival_shape: see :class:`~scheduler.allocation.problem.Problem`.
     """
 
     period_s: float = 10.0
     burst_check_s: float = 1.0
     initial_qps: float = 10.0
-    headroom: float = 1.0
     solve_s: float = 10.0
     forecaster: str = TREND
-    arrival_shape: float = Problem.arrival_shape
 
 
 @dataclass(frozen=True)
@@ -103,7 +96,6 @@ class Scenario:
     control: ControlSettings = ControlSettings()
     stack: str | None = None
     batching: str | None = None
-    routing: str | None = None
     start: Start | None = None
 
     @property
@@ -198,11 +190,7 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
 
 
 def _choice(top: Table) -> dict[str, str | None]:
-    chosen = {key: (top.text(key) or None) if key in top else top.raw(key) for key in CHOICE}
-    if "strategy" in top:
-        if "stack" in top:
-            top.fault("strategy", "is another name of stack, and only one of them can be given")
-        chosen["stack"] = top.text("strategy") or None
+    chosen = {key: (top.text(key) or None) if key in top else top.raw(key) for key in ("stack", "batching")}
     try:
         stacks.choose(**chosen)
     except ScenarioError as error:
@@ -259,10 +247,8 @@ def _control(table: Table) -> ControlSettings:
         period_s=table.number("period_s", usual.period_s, 0.1, 1e6),
         burst_check_s=table.number("burst_check_s", usual.burst_check_s, 0.01, 1e6),
         initial_qps=table.number("initial_qps", usual.initial_qps, 0, 1e6),
-        headroom=table.number("headroom", usual.headroom, 1, 3),
         solve_s=table.number("solve_s", usual.solve_s, 0.05, 3600),
         forecaster=table.text("forecaster", usual.forecaster, ALL),
-        arrival_shape=table.number("arrival_shape", usual.arrival_shape, 0.01, 1),
     )
     table.finish()
     return control

@@ -1,12 +1,16 @@
-"""Reading the tables of a scenario.
+"""Reading the tables of a scenario, and its CSV files.
 
-All faults are reported together, each with its field and its limit.
+All faults of tables are reported together, each with its field and its limit.
 """
 
 from __future__ import annotations
 
+import csv
 import difflib
-from collections.abc import Iterable, Mapping
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 #: characters of a wrong value that a fault repeats
@@ -102,10 +106,26 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}… ({len(text)} characters)"
 
 
-def reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
-
-
 def hint(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, list(known), n=1)
     return f". Is {near[0]!r} meant?" if near else ""
+
+
+def csv_rows(path: Path, what: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield where each line stands and its values; ``.gz`` is unpacked.
+
+    Raises:
+        ScenarioError: the file cannot be read, or has no such column.
+    """
+    try:
+        # Spreadsheets put a byte order mark in front.
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file)
+            header = rows.fieldnames or []
+            missing = [f"{column!r}{hint(column, header)}" for column in columns if column not in header]
+            if missing:
+                raise ScenarioError([f"{what}: {path} has no column {', '.join(missing)}"])
+            for row in rows:
+                yield f"{what}: line {rows.line_num} of {path}", row
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
+        raise ScenarioError([f"{what}: {path} cannot be read: {getattr(error, 'strerror', None) or error}"]) from None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyscipopt import Model, quicksum
 
 from scheduler.allocation.assign import keep_loaded
 from scheduler.allocation.capacity import Capacity, dedicated_capacity, profile_on
 from scheduler.allocation.groups import IdenticalDevices, usable
+from scheduler.allocation.outcome import outcome
 from scheduler.allocation.problem import (
     Allocation,
     CandidateVariant,
@@ -18,11 +20,28 @@ from scheduler.allocation.problem import (
     Placement,
     Problem,
 )
-from scheduler.allocation.residents import ResidentCapacity, dedicated_resident, outcome
 from scheduler.allocation.solver import names
 
 #: items/s below which an application counts as without demand, because shares of less are lost to rounding
 NOTHING = 1e-9
+
+
+@dataclass(frozen=True)
+class ResidentCapacity:
+    """A variant alone on a device.
+
+    Attributes:
+        capacity: items/s, of the time for queries; ``full_rate``: of all its time.
+    """
+
+    device: DeviceResources
+    variant: CandidateVariant
+    capacity: float
+    max_batch: int
+    full_rate: float
+
+    def time_share(self, rate: float) -> float:
+        return rate / self.full_rate
 
 
 class DedicatedChoices:
@@ -48,7 +67,18 @@ class DedicatedChoices:
         if key not in self._capacities:
             self._capacities[key] = dedicated_capacity(profile, self._slo[variant.application])
         capacity = self._capacities[key]
-        return None if capacity is None else dedicated_resident(device, variant, capacity)
+        if capacity is None:
+            return None
+        return ResidentCapacity(device, variant, capacity.rate * device.available, capacity.batch, capacity.rate)
+
+    def options(self, groups: Sequence[IdenticalDevices]) -> dict[tuple[int, str], ResidentCapacity]:
+        """Possible residents of any device of a group, by its number and variant."""
+        return {
+            (g, variant.id): resident
+            for g, group in enumerate(groups)
+            for variant in self.variants.values()
+            if (resident := self.resident(group.one, variant)) is not None
+        }
 
     def by_accuracy(self, device: DeviceResources, application: str) -> list[ResidentCapacity]:
         """The most accurate one first; of equally accurate ones, the faster."""
@@ -94,28 +124,37 @@ def placed(
     return {device: residents[device] for device in choices.devices if device in residents}
 
 
-def evenly(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:
-    """Items/s by device that keep all devices of an application equally busy."""
-    capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
+def capacity_by_application(residents: Mapping[str, ResidentCapacity]) -> Counter[str]:
+    capacity: Counter[str] = Counter()
     for resident in residents.values():
         capacity[resident.variant.application] += resident.capacity
+    return capacity
+
+
+def capacity_by_variant(residents: Mapping[str, ResidentCapacity]) -> Counter[str]:
+    capacity: Counter[str] = Counter()
+    for resident in residents.values():
+        capacity[resident.variant.id] += resident.capacity
+    return capacity
+
+
+def evenly(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:
+    """Items/s by device that keep all devices of an application equally busy."""
     demand = {a.id: a.demand for a in problem.applications}
-    load = {q: min(demand[q] / c, 1.0) if c > 0 else 0.0 for q, c in capacity.items()}
+    load = {q: min(demand[q] / c, 1.0) if c > 0 else 0.0 for q, c in capacity_by_application(residents).items()}
     return {device: resident.capacity * load[resident.variant.application] for device, resident in residents.items()}
 
 
 def best_first(problem: Problem, residents: Mapping[str, ResidentCapacity]) -> dict[str, float]:
     """Items/s by device that fill the most accurate residents first."""
     left = {a.id: a.demand for a in problem.applications}
-    capacity: dict[str, float] = {}
-    for resident in residents.values():
-        capacity[resident.variant.id] = capacity.get(resident.variant.id, 0.0) + resident.capacity
+    capacity = capacity_by_variant(residents)
     variants = {resident.variant.id: resident.variant for resident in residents.values()}
     load: dict[str, float] = {}
     for variant in sorted(variants.values(), key=lambda v: (-v.accuracy, v.id)):
         rate = max(0.0, min(left[variant.application], capacity[variant.id]))
         left[variant.application] -= rate
-        load[variant.id] = rate / capacity[variant.id]
+        load[variant.id] = rate / capacity[variant.id] if rate > 0 else 0.0
     return {device: resident.capacity * load[resident.variant.id] for device, resident in residents.items()}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from scheduler.allocation.problem import Allocation, Problem
+from scheduler.allocation.problem import Allocation, Problem, Strategy
 from workers.dispatch.published.policy import BatchPolicy
 from workers.dispatch.published.routing import Router
 from workers.dispatch.stack import Stack
@@ -27,8 +27,14 @@ class Trigger(Protocol):
         """Rates (items/s) to plan for at once, or None. ``now`` (seconds) never decreases."""
 
 
-class Expectation(Protocol):
-    """What policies promise in the long run: percent, and a share of the queries."""
+@dataclass(frozen=True)
+class Expected:
+    """What policies promise in the long run, as long as arrivals are those that they were made for.
+
+    Attributes:
+        accuracy: percent, of queries in time; 0 where none is.
+        violation_rate: share (0 to 1) of queries that are late or dropped.
+    """
 
     accuracy: float
     violation_rate: float
@@ -48,12 +54,12 @@ class Paper:
         promises: by strategy, what a plan promises at these rates (items/s by application), by application.
     """
 
-    strategies: Mapping[str, Callable[[Problem], Allocation]]
+    strategies: Mapping[str, Strategy]
     simulated: tuple[Stack, ...] = ()
     policies: Mapping[str, Callable[[], BatchPolicy]] = field(default_factory=dict)
     routers: Mapping[str, Callable[[int], Router]] = field(default_factory=dict)
     placed_once: frozenset[str] = frozenset()
     triggers: Mapping[str, Callable[[], Trigger]] = field(default_factory=dict)
-    promises: Mapping[str, Callable[[Problem, Allocation, Mapping[str, float]], Mapping[str, Expectation]]] = field(
+    promises: Mapping[str, Callable[[Problem, Allocation, Mapping[str, float]], Mapping[str, Expected]]] = field(
         default_factory=dict
     )

@@ -14,10 +14,18 @@ from pyscipopt import Model, quicksum
 
 from scheduler.allocation.groups import IdenticalDevices, grouped
 from scheduler.allocation.problem import Allocation, ApplicationDemand, CandidateVariant, Problem
-from scheduler.allocation.residents import ResidentCapacity
 from scheduler.allocation.solver import Budget, maximise, names, new_model
 
-from .dedicated import NOTHING, DedicatedChoices, allocation_with, counted, evenly, placed
+from .dedicated import (
+    NOTHING,
+    DedicatedChoices,
+    ResidentCapacity,
+    allocation_with,
+    capacity_by_application,
+    counted,
+    evenly,
+    placed,
+)
 
 #: Relative gap of the placement.
 GAP = 1e-3
@@ -161,9 +169,7 @@ def _on_devices(
     groups: list[IdenticalDevices], options, counts, mix: Mapping[str, float], choices: DedicatedChoices
 ) -> dict[str, ResidentCapacity]:
     residents = placed(choices, groups, {(key[0], options[key].variant.id): count for key, count in counts.items()})
-    capacity = dict.fromkeys(mix, 0.0)
-    for resident in residents.values():
-        capacity[resident.variant.application] += resident.capacity
+    capacity = capacity_by_application(residents)
     for g, group in enumerate(groups):
         able = [q for h, q in options if h == g]
         for device in group.devices:

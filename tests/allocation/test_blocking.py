@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.allocation import strategies
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, LatencyProfile, Problem
+from scheduler.stacks import strategies
 
 
 def problem(short_qps: float, long_qps: float, long_slo_s: float = 5.0, devices: int = 2) -> Problem:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from scheduler.allocation.fallback import greedy, verified
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Placement, Problem
-from scheduler.allocation.strategies import UnusableProblem, get
-from scheduler.allocation.verification import violations
+from scheduler.allocation.verification import UnusableProblem, violations
+from scheduler.stacks.strategies import get
 
 from .worlds import changed, line, problems, variant
 

@@ -30,10 +30,9 @@ from scheduler.allocation.problem import (
 )
 from scheduler.allocation.relaxation import most_points
 from scheduler.allocation.solver import Budget
-from scheduler.allocation.strategies import get, names
 from scheduler.allocation.verification import violations
 from scheduler.stacks.proteus import strategy as proteus
-from tests.examples import examples
+from scheduler.stacks.strategies import get
 
 from .worlds import GIB, line, problems, published_or_skip, remeasured, slow_to_load, variant, with_loaded
 
@@ -296,16 +295,6 @@ def wished(draw) -> Problem:
             for v in problem.variants
         ),
     )
-
-
-@pytest.mark.parametrize("name", names())
-@examples(6)
-@given(problem=wished())
-def test_excluded_variants_are_never_placed_and_wishes_break_no_rule(name, problem):
-    allocation = get(name)(problem)
-    assert violations(problem, allocation) == []
-    excluded = {v.id for v in problem.variants if v.excluded}
-    assert not excluded & {p.variant for p in allocation.placements}
 
 
 @given(wished())

@@ -286,7 +286,7 @@ def test_no_plan_that_serves_as_much_of_floors_exceeds_the_bound(problem, floors
     options = usable(replace(problem, applications=applications))
     program = Program(options, revisit_periods(options.applications))
     # The start serves nothing, so that every plan serves as much of floors.
-    assert program.start(DeviceCounts(options)) is not None
+    assert program.evaluated(DeviceCounts(options), start=True) is not None
     bound = program.bound(-math.inf, Budget(math.inf)) * program.total
     better = nereus.start(replace(problem, applications=applications))
     worth = sum(

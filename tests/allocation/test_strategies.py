@@ -18,8 +18,8 @@ from scheduler.allocation.problem import (
 )
 from scheduler.allocation.reasons import reasons
 from scheduler.allocation.solver import maximise, new_model, watched
-from scheduler.allocation.strategies import UnknownStrategy, UnusableProblem, get
-from scheduler.allocation.verification import faults, violations
+from scheduler.allocation.verification import UnusableProblem, faults, violations
+from scheduler.stacks.strategies import UnknownStrategy, get
 
 from .worlds import line, problems, variant
 

@@ -162,6 +162,7 @@ def changed(draw, problem: Problem) -> Problem:
                 a,
                 demand=a.demand * draw(st.sampled_from((1.0, 1.0, 0.9, 1.3))),
                 slo_s=a.slo_s * draw(st.sampled_from((1.0, 1.0, 0.7))),
+                floor=draw(st.sampled_from((0.0, 0.0, 0.3, 1.0))),
             )
             for a in problem.applications
         ),

@@ -225,9 +225,9 @@ def test_old_releases_are_deleted_but_for_those_in_use_and_before(box):
 
     # What cannot be used does not replace what is in use.
     in_use = (box.current / "settings.env").read_text()
-    refused = box.play(nereus_settings={"NEREUS_HEADROOM": "9"})
+    refused = box.play(nereus_settings={"NEREUS_SOLVE_S": "0"})
     assert refused.returncode != 0
-    assert "NEREUS_HEADROOM='9': must be a number from 1 to 3" in refused.stdout
+    assert "NEREUS_SOLVE_S='0': must be a number from 0.1 to 600" in refused.stdout
     assert box.current.readlink().name == named and (box.current / "settings.env").read_text() == in_use
 
 

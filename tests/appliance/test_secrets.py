@@ -20,8 +20,8 @@ from appliance.local.firststart import prepare
 from registry import authority, console_key, members
 from registry.models import ApiKey, ApiToken, JoinToken, Node, hash_secret
 from tests.running import ROOT
-from workers.certificates import OwnCertificate
 from workers.settings import Settings, SettingsError
+from workers.trust.server import OwnCertificate
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 
 from tests import postgresql
 from tests.backups.test_backup import Home
-from tests.transport.worlds import handshake
-from workers.certificates import PEM
-from workers.transport.identity import MemberIdentity
+from tests.trust.worlds import handshake
+from workers.trust.authority import blocks
+from workers.trust.member import MemberIdentity
 
 pytestmark = pytest.mark.wide
 
@@ -60,7 +60,7 @@ def test_processes_that_issue_at_once_make_one_authority(tmp_path, database):
         for process in started:
             process.stdin.close()
             process.wait(60)
-    assert len({PEM.findall(identity.pem)[-1] for identity in identities}) == 1
+    assert len({blocks(identity.pem)[-1] for identity in identities}) == 1
     for other in identities[1:]:
         assert handshake(identities[0].server_context(), other.client_context())
     # And a backup brings it to another home.

@@ -1,4 +1,4 @@
-"""The figures of the cluster's rows, from what clients and gateways said."""
+"""The cluster's figures, from what clients and gateways said."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from benchmarks.cluster import simulated
-from benchmarks.cluster.attempts import asked
-from benchmarks.cluster.rows import Figures, ends, refused_s
 from benchmarks.cluster.simulated import Served, chosen
-from benchmarks.cluster.watch import Seen, contradictions
-from benchmarks.faults.checker import check
+from benchmarks.cluster.site import Seen, contradictions
+from benchmarks.faults.checker import check, merged, queries_of
 from benchmarks.faults.history import Ended, Event, Follows, Planned, Sent
 from workers.dispatch.latency import LatencyModel
 
@@ -30,16 +28,9 @@ def test_a_query_is_all_its_attempts():
         *attempt("a-2@0", 3.0, 1.0, end="fail", note="refused"),
         *attempt("a-2@1", 4.0, 1.0, end="unknown", note="connection lost"),
     ]
-    found = asked(events)
-    assert [(one.place, one.last.end.end) for one in found] == [(0, "ok"), (1, "ok"), (0, "unknown")]
-    assert found[1].took_s == pytest.approx(0.4)
-    text = "3 queries, 2 not at once, 1 not at all, slowest 2.00 s (connection lost)"
-    assert ends(found) == text
-    assert refused_s(found) == pytest.approx(1.0)
-    figures = Figures({}, counts=[("load", 0.0, 2.5)], gateway=0)
-    figures.count(events)
-    assert figures.values["load"].startswith("2 queries, 1 not at once, 0 not at all")
-    assert figures.values["load, clients of the other gateway"].startswith("1 queries, 0 not at once")
+    found = merged(queries_of(events))
+    assert [one.end.end for one in found] == ["ok", "ok", "unknown"]
+    assert [one.took_s for one in found] == pytest.approx([0.1, 0.4, 2.0])
 
 
 def test_a_device_of_two_cores_shows_where_both_say_so_twice():
@@ -76,21 +67,14 @@ def test_the_cluster_is_simulated_with_its_devices_and_run_times():
     }
     served = Served((("n1", "quick"), ("n2", "slow")), known)
     events: list[Event] = []
-    runs: dict[str, int] = {}
     for number in range(600):
         one = wanted[number % len(wanted)]
         best = one.variants[-1]
-        runs[best.name] = runs.get(best.name, 0) + 1
         about = {"variant": best.name, "device": "n1", "accuracy": best.accuracy, "rows": 1, "inside_ms": 15.0}
         events += attempt(f"{one.name}-{number}@0", number / 10, 0.02, **about)
-    ran = {name: simulated.RunTimes(count, 0.015 * count) for name, count in runs.items()}
-    found = simulated.compare(asked(events), wanted, served, ran, 10.0)
-    assert found["violations apart"] == "0.00 points"
-    assert found["accuracy apart"] == "0.00 points"
-    assert found["run time over profile"] == "1.00"
-    assert found["way"] == "5.0 ms"
-    with pytest.raises(ValueError, match="nothing was answered"):
-        simulated.compare([], wanted, served, ran, 10.0)
+    holds, text = simulated.compare(merged(queries_of(events)), wanted, served, 600 * 0.015, 10.0)
+    assert holds and "violations 0.00% and 0.00%, accuracy 100.00 and 100.00" in text
+    assert "run time over profile 1.00, way 5.0 ms" in text
 
 
 def test_the_load_is_what_the_most_accurate_variants_need_alone():
@@ -109,10 +93,9 @@ def test_the_load_is_what_the_most_accurate_variants_need_alone():
 def test_run_times_of_all_nodes_are_added_up():
     def page(variant: str, seconds: float) -> str:
         registry = CollectorRegistry()
-        Histogram(simulated.METRIC, "Run times.", ("device", "variant"), registry=registry).labels(
+        Histogram("nereus_executor_run_seconds", "Run times.", ("device", "variant"), registry=registry).labels(
             "a", variant
         ).observe(seconds)
         return generate_latest(registry).decode()
 
-    found = simulated.run_times([page("small", 0.25), page("small", 0.5), page("large", 2.0)])
-    assert found == {"small": (2, 0.75), "large": (1, 2.0)}
+    assert simulated.run_s([page("small", 0.25), page("small", 0.5), page("large", 2.0)]) == 2.75

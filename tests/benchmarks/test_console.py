@@ -75,7 +75,7 @@ OPENED = {
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    with Site(tmp_path_factory.mktemp("console")) as found:
+    with Site(tmp_path_factory.mktemp("console") / "home") as found:
         yield found
 
 
@@ -83,7 +83,7 @@ def site(tmp_path_factory):
 def session(site, chromium) -> dict:
     """The cookies of an operator."""
     with tab(chromium, base_url=site.console) as page:
-        debian.sign_in(page, site.secrets["console_user"], site.secrets["console_password"])
+        debian.sign_in(page, site.credentials["console_user"], site.credentials["console_password"])
         expect(page.get_by_test_id("kpi-demand")).to_be_visible()
         return page.context.storage_state()
 
@@ -284,9 +284,9 @@ def test_keys_make_and_delete_a_key_and_escape_keeps_it(full, page):
 
 @pytest.mark.long
 def test_at_full_size_no_page_has_a_violation_and_all_fit(tmp_path):
-    with Site(tmp_path) as site:
+    with Site(tmp_path / "home") as site:
         fill(site, 50, 20, 160)
-        with debian.console(site.console, site.secrets) as page:
+        with debian.console(site.console, site.credentials) as page:
             shows = {path: partial(go, page, path) for path in FULL}
             shows |= {opened: partial(unfold, page, opened) for opened in OPENED}
             found = {}

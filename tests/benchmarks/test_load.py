@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import socket
 import threading
 import time
@@ -18,14 +17,12 @@ import pytest
 
 from appliance.load.records import HTTP, ROW, Records
 from appliance.load.sender import Load, Phase, arrivals
-from benchmarks import pressure, query, soak
-from benchmarks.cluster.attempts import asked
+from benchmarks import pressure
 from benchmarks.faults import history
-from benchmarks.faults.clients import Stream, Work
-from benchmarks.harness import ClientProcess
-from benchmarks.load.driver import Generator, LoadError
-from benchmarks.load.process import Summary
-from benchmarks.pressed import Run, growth
+from benchmarks.faults.checker import merged, queries_of
+from benchmarks.faults.clients import ClientProcess, Stream, Work
+from benchmarks.generator import Generator, LoadError, Summary
+from benchmarks.growth import growth
 from benchmarks.watch import Watch
 from tools.waiting import eventually
 
@@ -73,22 +70,22 @@ class Server:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-def load(port: int, file, **given) -> Load:
+def load(port: int, **given) -> Load:
     given = {"connections": 2, "patience_s": 4.0} | given
-    return Load(port, [b"GET / HTTP/1.1\r\n\r\n"], {"fast": [RIGHT], "slow": [RIGHT]}, file=str(file), **given)
+    return Load(port, [b"GET / HTTP/1.1\r\n\r\n"], {"fast": [RIGHT], "slow": [RIGHT]}, **given)
 
 
-def test_each_way_to_end_is_counted_as_what_it_is(tmp_path):
+def test_each_way_to_end_is_counted_as_what_it_is():
     script = [ok(), ok(variant="slow"), ok(WRONG), ok(variant="other"), refusal(), refusal(False), "hang up", "nothing"]
     server = Server(script, warm=2)
     try:
         with Generator() as generator:
             phases = [Phase(1.0, 200.0)]
-            records, summary = generator.run(load(server.port, tmp_path / "r.npy", phases=phases), slo_s=0.4)
+            records, summary = generator.run(load(server.port, phases=phases), slo_s=0.4)
     finally:
         server.close()
     each = len(records) / len(script)
-    assert len(records) == summary.queries == len(arrivals(phases, 0)) > 100
+    assert len(records) == len(arrivals(phases, 0)) > 100
     # Each came round equally often, except for the last round.
     counts = Counter(records.rows["status"].tolist())
     assert counts.keys() == {200, 503, -1, -2, -3}
@@ -106,25 +103,25 @@ def test_each_way_to_end_is_counted_as_what_it_is(tmp_path):
     assert any("a wrong answer" in note for note in summary.notes)
 
 
-def test_a_server_that_is_not_there_and_one_that_answers_nothing_are_said_so(tmp_path):
+def test_a_server_that_is_not_there_and_one_that_answers_nothing_are_said_so():
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         with Generator() as generator, pytest.raises(LoadError, match=r"failed: .*refused"):
-            generator.run(load(nobody.getsockname()[1], tmp_path / "r.npy", closed_s=0.1), 1.0)
+            generator.run(load(nobody.getsockname()[1], closed_s=0.1), 1.0)
     server = Server([ok()], warm=0)
     server.script = ["nothing"]
     try:
         with Generator() as generator, pytest.raises(LoadError, match="no answer while warming up"):
-            generator.run(load(server.port, tmp_path / "r.npy", closed_s=0.1), 1.0)
+            generator.run(load(server.port, closed_s=0.1), 1.0)
     finally:
         server.close()
 
 
-def test_a_closed_loop_goes_on_after_refusals_and_lost_connections(tmp_path):
+def test_a_closed_loop_goes_on_after_refusals_and_lost_connections():
     server = Server([ok(), refusal(), "hang up"], warm=2)
     try:
         with Generator() as generator:
-            records, _ = generator.run(load(server.port, tmp_path / "r.npy", closed_s=0.8), 1.0)
+            records, _ = generator.run(load(server.port, closed_s=0.8), 1.0)
     finally:
         server.close()
     assert records.ends().keys() == {"503", "connection failed"}
@@ -132,11 +129,11 @@ def test_a_closed_loop_goes_on_after_refusals_and_lost_connections(tmp_path):
     assert 2 <= np.count_nonzero(records.refused) <= 34
 
 
-def test_an_answer_that_nobody_asked_for_is_counted(tmp_path):
+def test_an_answer_that_nobody_asked_for_is_counted():
     server = Server([ok() + ok()], warm=2)
     try:
         with Generator() as generator:
-            records, summary = generator.run(load(server.port, tmp_path / "r.npy", due=[(0.0, 0), (0.1, 0)]), 1.0)
+            records, summary = generator.run(load(server.port, due=[(0.0, 0), (0.1, 0)]), 1.0)
     finally:
         server.close()
     assert records.ends() == {"connection failed": 2} and np.count_nonzero(records.answered) == 2
@@ -149,16 +146,17 @@ def test_clients_record_each_query_and_repeat_it_at_the_next_address(tmp_path):
     stream = Stream("a", "http", 50.0, [1], [b"\0\0\0\0"], {"fast": [RIGHT]})
     work = Work(str(tmp_path / "r"), first.port, "key", [stream], ["127.0.0.1", "127.0.0.2"])
     try:
-        with ClientProcess("benchmarks.faults.clients", work) as clients:
+        with ClientProcess(work) as clients:
             eventually(lambda: first.asked > 30 and second.asked > 30, why="both were asked")
     finally:
         first.close()
         second.close()
-    queries = asked(history.read(clients.file))
-    ends = Counter((one.place, one.first.end.end) for one in queries)
-    assert ends.keys() == {(0, "fail"), (0, "unknown"), (0, "ok"), (1, "ok")}
-    assert all(one.last.end.end == "ok" and one.last.end.right for one in queries)
-    assert all((one.again is None) == (one.first.end.end == "ok") for one in queries)
+    attempts = queries_of(history.read(clients.file))
+    ends = Counter((one.sent.id.rpartition("@")[2], one.end.end) for one in attempts)
+    assert ends.keys() == {("0", "fail"), ("0", "unknown"), ("0", "ok"), ("1", "ok")}
+    queries = merged(attempts)
+    assert all(one.end.end == "ok" and one.end.right for one in queries)
+    assert len(attempts) - len(queries) == ends["0", "fail"] + ends["0", "unknown"]
 
 
 def test_arrivals_are_poisson_at_the_rate_of_each_phase():
@@ -194,48 +192,29 @@ def test_the_slope_is_that_of_the_trend_whatever_single_moments_do():
     moments = np.arange(0.0, 600.0)
     values = 100 + moments / 60 + 5 * np.sin(moments)
     values[::50] += 500
-    found = growth("memory", soak.LIMITS["memory"], moments, values, 6.0)
-    assert found.hourly == pytest.approx(60, rel=0.1)
+    found = growth("memory", pressure.LIMITS["memory"], moments, values)
     assert found.grown == pytest.approx(10, rel=0.1)
-    assert not found.holds
-    assert growth("memory", soak.LIMITS["memory"], moments, values - moments / 60, 6.0).holds
+    assert not found.verdict[0]
+    assert growth("memory", pressure.LIMITS["memory"], moments, values - moments / 60).verdict[0]
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        (pressure, ["--seconds", "0"]),
-        (pressure, ["--seconds", "ten"]),
-        (pressure, ["--kind", "rnn"]),
-        (soak, ["--load", "1.5"]),
-        (soak, ["--seconds", "nan"]),
-        (query, ["--protocols", "smtp"]),
-        (query, ["--trees", "/nowhere"]),
-    ],
-)
-def test_what_cannot_be_asked_for_is_refused(tool, arguments, capsys):
-    with pytest.raises(SystemExit):
-        tool.main(arguments)
-    assert re.search(r"must be|not allowed|invalid choice", capsys.readouterr().err)
-
-
-def test_given_times_are_kept_though_nothing_is_answered_meanwhile(tmp_path):
+def test_given_times_are_kept_though_nothing_is_answered_meanwhile():
     requests = [b"GET /a HTTP/1.1\r\n\r\n", b"GET /b HTTP/1.1\r\n\r\n"]
     server = Server([ok()], warm=2)
     try:
         with Generator() as generator:
             due = [(0.01 * number, number % 2) for number in range(50)]
-            given = load(server.port, tmp_path / "r.npy", due=due)
+            given = load(server.port, due=due)
             given.requests, given.answers = requests, {"fast": [RIGHT, RIGHT]}
-            records, summary = generator.run(given, slo_s=10.0)
+            records, _ = generator.run(given, slo_s=10.0)
     finally:
         server.close()
-    assert summary.queries == 50 and records.rows["request"].tolist() == [0, 1] * 25
+    assert records.rows["request"].tolist() == [0, 1] * 25
     assert np.allclose(records.rows["due"], [at for at, _ in due])
     assert (records.rows["sent"] >= records.rows["due"]).all()
 
 
-def test_queries_count_from_when_they_were_due_though_the_server_stood_still(tmp_path):
+def test_queries_count_from_when_they_were_due_though_the_server_stood_still():
     stopped = threading.Event()
 
     class Stalled(Server):
@@ -253,7 +232,7 @@ def test_queries_count_from_when_they_were_due_though_the_server_stood_still(tmp
     server = Stalled([ok()], warm=4)
     try:
         with Generator() as generator:
-            given = load(server.port, tmp_path / "r.npy", connections=4, phases=[Phase(1.5, 200.0)])
+            given = load(server.port, connections=4, phases=[Phase(1.5, 200.0)])
             records, summary = generator.run(given, slo_s=0.1)
     finally:
         server.close()
@@ -262,12 +241,12 @@ def test_queries_count_from_when_they_were_due_though_the_server_stood_still(tmp
     assert records.late > 40 and summary.connections > 4
 
 
-def test_idle_connections_that_were_lost_are_counted(tmp_path):
+def test_idle_connections_that_were_lost_are_counted():
     # The load's only connection is served; whoever asks after it is hung up on.
     server = Server([ok()] * 3 + ["hang up"] * 1000, warm=6)
     try:
         with Generator() as generator:
-            given = load(server.port, tmp_path / "r.npy", connections=1, idle=5, due=[(0.0, 0), (0.05, 0), (0.1, 0)])
+            given = load(server.port, connections=1, idle=5, due=[(0.0, 0), (0.05, 0), (0.1, 0)])
             records, summary = generator.run(given, slo_s=10.0)
     finally:
         server.close()
@@ -283,12 +262,11 @@ def test_a_soak_holds_where_nothing_grew_and_every_query_had_one_end(counted, lo
         time.sleep(1.0)
     each = [(at, at + 0.05, 200) for at in np.arange(0.0, 1.0, 1 / (300 - lost))]
     records = rows(*each, *[(0.5, float("nan"), -2)] * lost)
-    run = Run(records, Summary(300, 2, began, 1.0, 0.1, 0, []), watch, {"in_time": counted})
-    found = soak.Found(1.0, 300.0, 400.0, run)
-    verdicts = soak.verdicts(found, soak.grown(found)[-1:])
+    summary, parts = Summary(2, began, 1.0, 0.1, 0, []), [(f"{i}", i / 4, (i + 1) / 4) for i in range(4)]
+    run = pressure.Run(parts, (400.0, 410.0), records, summary, watch, {"in_time": counted})
+    verdicts = [*run.verdicts(), pressure.soaked(run, 1.0)[-1]]
     text = "; ".join(line for holds, line in verdicts if not holds)
     assert bool(text) == (counted == 299 or bool(lost))
     assert ("counted 299" in text) == (counted == 299) and ("1 queries were lost" in text) == bool(lost)
-    page = soak._page(found, soak.grown(found))
-    minutes = [line.split("|") for line in page.splitlines() if line.startswith("| from ")]
-    assert len(minutes) == 4 and sum(int(line[2]) for line in minutes) == len(records)
+    assert sum(run.row(*part)["queries"] for part in parts) == len(records)
+    assert text in pressure.page(run, verdicts)

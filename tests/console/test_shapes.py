@@ -1,4 +1,4 @@
-"""Latency curves, example queries, numbers and the outbox.
+"""Example queries, numbers and the outbox.
 
 Plain values go in, and plain values come out.
 """
@@ -15,21 +15,6 @@ import pytest
 from console.outbox import SNAPSHOT, BrowserOutbox
 from console.templatetags.console_format import bytes_short, gap, ms, rate, shape, share
 from registry.examples import curl
-from scheduler.frontier import planned_batch
-
-
-@pytest.mark.parametrize(
-    ("points", "found"),
-    [
-        ([(1, 10.0), (2, 16.0), (4, 30.0), (8, 70.0)], (4, pytest.approx(4 / 0.030))),
-        # A larger batch that is slower a row is not counted on.
-        ([(1, 10.0), (2, 25.0)], (1, 100.0)),
-        ([(1, 40.0)], (1, 25.0)),
-        ([(1, 40.1)], None),
-    ],
-)
-def test_a_plan_counts_on_the_fastest_batch_within_half_the_slo(points, found):
-    assert planned_batch(points, slo_ms=80) == found
 
 
 def body_of(command: str) -> dict:

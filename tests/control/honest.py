@@ -23,7 +23,6 @@ GATEWAY_SECOND = control.GatewayStats(
 GOOD = {
     "node": (
         control.JoinNode(name="box", machine="m", certificate_request="PEM", devices=(INFO,)),
-        control.RenewCertificate(certificate_request="PEM"),
         control.DeviceStates(devices=(STATE,)),
         control.NodeStats(devices=(DEVICE_SECOND,), jobs=(1,), plan_version=1, config_hash="h"),
         control.Overload(device="box/cpu0", application="digits", arrived=5, refused=2),
@@ -37,7 +36,6 @@ GOOD = {
         control.JoinGateway(
             name="front", machine="m", certificate_request="PEM", address="http://box:8000", core="box:8002"
         ),
-        control.RenewCertificate(certificate_request="PEM"),
         GATEWAY_SECOND,
         control.Burst(application="digits", rate=5.0, plan_version=1),
         control.Overload(device="", application="digits", arrived=5, refused=2),

@@ -25,7 +25,7 @@ from workers.node import redivision
 from workers.node.daemon import NodeDaemon
 from workers.protocol import control
 from workers.settings import Settings
-from workers.transport.identity import MemberIdentity, identity_file
+from workers.trust.member import MemberIdentity, identity_file
 
 #: a link that is lost on a busy machine would bring the configuration with the next join
 TIMING = LinkTiming(first=0.05, refused_first=0.1, refused_longest=0.2, ping_every=60.0, ping_answer=60.0)

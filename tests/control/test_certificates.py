@@ -23,9 +23,9 @@ from scheduler.members.peers import Peer
 from tests.control.connections import Connection, token
 from tests.control.linked import cluster, until
 from tests.control.world import listening, seen
-from tests.transport.worlds import handshake
+from tests.trust.worlds import handshake
 from workers.protocol import control
-from workers.transport.identity import MemberIdentity
+from workers.trust.member import MemberIdentity
 
 pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
@@ -74,7 +74,7 @@ async def test_members_that_join_know_each_other_and_a_revoked_one_is_forgotten(
 
 
 async def test_a_certificate_that_gets_old_is_renewed_without_a_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr(certificates, "PROMPT_EVERY_S", 0.0)
+    monkeypatch.setattr(certificates, "RENEW_EVERY_S", 0.0)
     async with cluster(tmp_path) as (gateway, node):
         replaced = []
         node.identity.on_replaced(lambda: replaced.append(node.identity.pem))
@@ -93,7 +93,7 @@ async def test_a_certificate_that_gets_old_is_renewed_without_a_hand(tmp_path, m
 
 
 async def test_the_authority_is_replaced_while_members_accept_each_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(certificates, "PROMPT_EVERY_S", 0.0)
+    monkeypatch.setattr(certificates, "RENEW_EVERY_S", 0.0)
     async with cluster(tmp_path) as (gateway, node):
         ends = [node.identity, gateway.identity]
         before = [end.pem for end in ends]
@@ -148,10 +148,9 @@ async def test_a_request_that_is_not_the_members_is_refused_and_the_member_serve
     assert entry.actor == "node box" and entry.after["reason"] == answer.issued.refused
     assert not (await objects(contents.read)()).shared.nodes
     # Asked properly it gets one.
+    await connection.leave()
     identity = MemberIdentity(tmp_path / "box.pem", "node", "box")
-    await connection.say(control.RenewCertificate(certificate_request=identity.request()))
-    issued = await connection.received(control.IssuedCertificate)
-    identity.store(issued.certificate, issued.authorities)
+    connection = await joined("box", answer.credential, "node", identity)
     assert [peer.key_hash for peer in (await objects(contents.read)()).shared.nodes] == [identity.key_hash]
     await connection.leave()
 
@@ -178,15 +177,13 @@ async def test_a_key_belongs_to_one_member_also_once_it_is_revoked(tmp_path):
     await first.leave()
 
 
-async def test_requests_are_answered_now_and_then_and_refusals_do_not_fill_the_audit_log():
+async def test_refusals_do_not_fill_the_audit_log():
     connection = Connection("node", await token())
     await connection.join("box")
-    refusals = []
+    row = await objects(Node.objects.get)()
     for _ in range(12):
-        await connection.say(control.RenewCertificate(certificate_request="garbage"))
-        refusals.append((await connection.received(control.IssuedCertificate)).refused)
-    assert sum("too many" in refused for refused in refusals) == 12 - certificates.BURST
-    assert len(await objects(shown)("refused a certificate")) <= certificates.SHOWN
+        assert (await objects(certificates.issue)(row, "garbage", Peer(), row.channel)).refused
+    assert 1 < len(await objects(shown)("refused a certificate")) <= certificates.SHOWN
     await connection.leave()
 
 
@@ -218,7 +215,6 @@ async def test_a_member_that_waits_gets_no_certificate_before_it_is_approved(tmp
     identity = MemberIdentity(tmp_path / "a.pem", "node", "box")
     connection = Connection("node", await token(auto_approve=False))
     assert isinstance(await connection.join("box", certificate_request=identity.request()), control.Pending)
-    await connection.say(control.RenewCertificate(certificate_request=identity.request()))
     row = await objects(Node.objects.get)()
     assert not row.key_hash
     await objects(members.set_state)(row, Node.State.APPROVED)
@@ -228,20 +224,6 @@ async def test_a_member_that_waits_gets_no_certificate_before_it_is_approved(tmp
 
 
 # --- who is listed ----------------------------------------------------------------------------------------------------
-
-
-async def test_a_member_of_an_earlier_release_is_listed_by_nobody(tmp_path):
-    secret = await token()
-    identity = MemberIdentity(tmp_path / "a.pem", "node", "box")
-    connection = await joined("box", secret, "node", identity)
-    await connection.leave()
-    await objects(Node.objects.update)(credential_hash="")
-    older = Connection("node", secret)
-    answer = await older.join("box")
-    assert answer.issued == control.IssuedCertificate()
-    row = await objects(Node.objects.get)()
-    assert not row.key_hash and row.certificate_until is None
-    await older.leave()
 
 
 async def test_gateways_keep_their_ranks_whoever_is_revoked(tmp_path):
@@ -286,7 +268,7 @@ def certified(kind: type[Node] | type[Gateway], name: str, left: timedelta, **fi
 def test_a_member_whose_certificate_ended_while_it_was_away_is_taken_off(clean_redis):
     away = certified(Node, "away", -DAY)
     certified(Gateway, "fresh", DAY)
-    # Connected, as after a clock that was set ahead: it is asked to renew.
+    # Connected, as after a clock that was set ahead: it gets another one.
     certified(Gateway, "here", -DAY, channel="c", **seen())
     assert upkeep.lapse_ended_certificates() == 0, "silence does not count yet"
     listening(clean_redis)
@@ -315,7 +297,7 @@ def test_a_member_that_renewed_meanwhile_stays():
 @pytest.mark.parametrize("years", [-50, 14])
 async def test_a_clock_that_is_set_ends_no_connected_members_certificate(years, tmp_path, monkeypatch, clean_redis):
     listening(clean_redis)
-    monkeypatch.setattr(certificates, "PROMPT_EVERY_S", 0.0)
+    monkeypatch.setattr(certificates, "RENEW_EVERY_S", 0.0)
     async with cluster(tmp_path) as (gateway, node):
         await until(lambda: len(gateway.held.peers) == 2, "the peers")
         peers = gateway.held.peers

@@ -52,9 +52,9 @@ def test_plans_name_a_cordoned_nodes_devices_with_nothing_to_run(world):
     assert {route["device"] for route in plan.wire["routes"]} == {"two/cpu0"}
     shared = contents.read().shared
     (mine,) = contents.node_config(one.pk, shared).plan.devices
-    assert mine.standby == () and mine.residents == (), "it keeps nothing loaded"
+    assert mine.may_stay == () and mine.residents == (), "it keeps nothing loaded"
     other = Node.objects.get(name="two")
-    assert contents.node_config(other.pk, shared).plan.devices[0].standby == (world.pk,)
+    assert contents.node_config(other.pk, shared).plan.devices[0].may_stay == (world.pk,)
 
     assert not Node.objects.get(name="one").drained
     Device.objects.filter(node=one).update(warm=[])

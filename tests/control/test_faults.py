@@ -91,7 +91,7 @@ def test_a_blocked_variant_does_not_stay_loaded(box, small):
 
     def kept() -> set[int]:
         (device,) = contents.node_config(box.pk, contents.read().shared).plan.devices
-        return set(device.standby)
+        return set(device.may_stay)
 
     assert kept() == {small.pk, other.pk}
     crash_often(box, small)

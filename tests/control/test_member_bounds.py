@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.members.intake import BURST, MAX_MESSAGE, PER_SECOND, IntakeLimits, TokenBucket
+from scheduler.members.intake import BURST, MAX_MESSAGE, PER_SECOND, IntakeLimits
 from tests.control.honest import COUNTS, DEVICE_SECOND, DONE, GATEWAY_SECOND, GOOD, INFO, STATE
 from workers.protocol import control
 from workers.protocol.specs import ApplicationStats
+from workers.token_bucket import TokenBucket
 
 DECODE = {"node": control.decode_from_node, "gateway": control.decode_from_gateway}
 MESSAGES = [(kind, message) for kind, messages in GOOD.items() for message in messages]

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from registry.models import Application, Device, Node, ProfileJob, Variant
 from scheduler import tasks, telemetry
-from scheduler.allocation.strategies import UnusableProblem
+from scheduler.allocation.verification import UnusableProblem
 from scheduler.control import choices, leases, requests, upkeep
 from scheduler.control.planner import make_plan
 from scheduler.members import contents, presence
@@ -147,19 +147,19 @@ def test_two_reports_in_one_second_are_not_taken_for_twice_the_demand():
 def test_the_fastest_variant_stands_by_where_it_is_not_placed(digits):
     for device in make_plan("manual").wire["devices"]:
         assert [r["variant"]["name"] for r in device["residents"]] == ["good"]
-        assert [r["variant"]["name"] for r in device["relief"]] == ["quick"]
+        assert [r["variant"]["name"] for r in device["standby_residents"]] == ["quick"]
 
 
 def test_published_stacks_hold_nothing_that_their_strategies_do_not_ask_for(digits):
     choices.change("proteus", "a test")  # one variant a device
     for device in make_plan("manual").wire["devices"]:
         assert [r["variant"]["name"] for r in device["residents"]] == ["good"]
-        assert not device["relief"]
+        assert not device["standby_residents"]
 
 
 def test_nothing_stands_by_where_memory_has_no_room_for_it(digits):
     Device.objects.update(memory_bytes=2**20 + 2**19)
-    assert not any(device["relief"] for device in make_plan("manual").wire["devices"])
+    assert not any(device["standby_residents"] for device in make_plan("manual").wire["devices"])
 
 
 def test_a_device_that_is_down_is_planned_without(digits):
@@ -228,6 +228,6 @@ def test_a_node_gets_its_own_devices_and_what_may_stay_in_standby(digits):
     config = contents.node_config(other.pk, contents.read().shared)
     assert [device.device for device in config.plan.devices] == ["other/cpu0"]
     ready = tuple(Variant.objects.order_by("id").values_list("pk", flat=True))
-    assert config.plan.devices[0].standby == ready
+    assert config.plan.devices[0].may_stay == ready
     Variant.objects.filter(name="good").update(state=Variant.State.DRAINING)
-    assert contents.node_config(other.pk, contents.read().shared).plan.devices[0].standby == ready[:1]
+    assert contents.node_config(other.pk, contents.read().shared).plan.devices[0].may_stay == ready[:1]

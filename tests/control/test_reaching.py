@@ -157,7 +157,7 @@ class TestDecision:
         assert available() == {"near/cpu0"} and requested()
         plan = make_plan("change")
         assert {one["device"]: len(one["residents"]) for one in plan.wire["devices"]} == {"far/cpu0": 0, "near/cpu0": 1}
-        kept = contents.node_config(Node.objects.get(name="far").pk, contents.read().shared).plan.devices[0].standby
+        kept = contents.node_config(Node.objects.get(name="far").pk, contents.read().shared).plan.devices[0].may_stay
         assert kept, "it keeps loaded what it has, unlike a cordoned one"
         assert following.lacking(Node, "far") == ["device far/cpu0 is reached by no gateway"]
 

@@ -100,8 +100,8 @@ def test_plans_change_over_once_the_new_device_is_up_and_measured(box):
     shared = contents.read().shared
     config = contents.node_config(made.pk, shared)
     assert config.retired == ("box/cpu0", "box/cpu1")
-    standby = {one.device: one.standby for one in config.plan.devices}
-    assert standby["box/cpu0"] == () and standby["box/cpu2"] == (held.pk,), "retired ones unload everything"
+    may_stay = {one.device: one.may_stay for one in config.plan.devices}
+    assert may_stay["box/cpu0"] == () and may_stay["box/cpu2"] == (held.pk,), "retired ones unload everything"
     join(info(2, 0, 1), info(1, 1), retiring=(1,))
     assert phases() == {"cpu1": "retired", "cpu2": ""}, "one that its node has ended is forgotten"
     join(info(2, 0, 1))

@@ -15,7 +15,7 @@ from registry.models import Device, Profile, Variant
 from scheduler import telemetry
 from scheduler.allocation.problem import Allocation
 from scheduler.control import choices, planner, requested_variants
-from scheduler.control.relief import MEMORY_SHARE
+from scheduler.control.standby import MEMORY_SHARE
 from tests.allocation.worlds import problems
 from tests.control.world import application, listening, node, requested, variant
 from tests.examples import examples
@@ -42,7 +42,9 @@ def world(clean_redis):
 def plan() -> tuple[set[str], set[str]]:
     """The variants that a new plan places, and those that it has stand by."""
     devices = planner.make_plan("manual").wire["devices"]
-    return tuple({one["variant"]["name"] for d in devices for one in d[kind]} for kind in ("residents", "relief"))
+    return tuple(
+        {one["variant"]["name"] for d in devices for one in d[kind]} for kind in ("residents", "standby_residents")
+    )
 
 
 def ask(**stats) -> None:

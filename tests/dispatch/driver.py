@@ -170,12 +170,6 @@ class World:
         self.rtts[device] = rtt_s
         self.binding.rtt_changed(device, rtt_s)
 
-    def away(self, device: str, seconds: float) -> None:
-        self.disturbed = True
-        until = self.now + seconds
-        self._free_at[device] = max(self._free_at.get(device, 0.0), until - self.rtts[device] / 2)
-        self.call("set_loading", device, until)
-
     def overtake(self, device: str, seconds: float) -> None:
         """The device loads a variant once it is idle.
 
@@ -188,10 +182,10 @@ class World:
         until = self.now + seconds
         heappush(self._heap, (until + run_s, number, batch, run_s))
         self._free_at[device] = until - self.rtts[device] / 2 + run_s
-        self.call("set_loading", device, until)
+        self._act(self.binding.device_changed(device, self.now, busy_until=until))
 
     def back(self, device: str) -> None:
-        self.call("set_loading", device, self.now)
+        self._act(self.binding.device_changed(device, self.now, busy_until=self.now))
 
     def busy(self, device: str, seconds: float) -> None:
         self.disturbed = True
@@ -200,7 +194,7 @@ class World:
 
     def free(self, device: str) -> None:
         self._free_at[device] = self.now
-        self._act(self.binding.device_changed(device, self.now, busy_until=self.now))
+        self.back(device)
 
     def settle(self) -> None:
         for device in self.binding._groups.devices.values():
@@ -392,7 +386,7 @@ class World:
             return
         for device in groups.devices.values():
             menu = device.option_sets.get(query.query_class)
-            if menu is None or not device.up or device.loading or device.dispatched or device.scheduled:
+            if menu is None or not device.up or device.dispatched or device.scheduled:
                 continue
             start = max(self.now + device.rtt_s, device.free_at)
             for option in menu.options:

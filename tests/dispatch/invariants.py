@@ -31,7 +31,7 @@ def check(binding: LateBinding, now: float, wake_at: float) -> None:
         assert demand.pending == sum(len(batch.queries) for batch in mine)
         _check_offers(served, devices)
     for group in {id(device.group): device.group for device in devices if device.group is not None}.values():
-        _check_group(group, classes, now)
+        _check_group(group, now)
     assert not binding._schedule.changed, "a device has changed that was not considered since"
     for device in devices:
         if device.scheduled:
@@ -73,24 +73,20 @@ def _check_offers(served, devices) -> None:
         assert all(device.option_sets[served.query_class] is offer.option_set for device in offer.devices())
 
 
-def _check_group(group, classes, now: float) -> None:
+def _check_group(group, now: float) -> None:
     count = busy = 0
-    longest_s = max(
-        [served.slo_s for name, served in classes.items() if name in group.devices[0].option_sets], default=1.0
-    )
     per_s = until = slos = 0.0
     for device in group.devices:
         assert device.group is group
+        assert not (device.away and device.dispatched)
         # No event but a wake reports the end of others' work, and the wake may be overdue.
-        works = bool(device.dispatched) or device.free_at > now or (device.counted and device.wake_at <= now)
-        assert (device in group.idle) == (not device.loading and not works and not device.scheduled)
-        if device.loading:
-            continue
-        count += 1
+        assert not device.away or device.free_at - device.rtt_s > now or device.wake_at <= device.free_at
+        assert (device in group.idle) == (not (device.away or device.dispatched or device.scheduled))
+        count += not device.away
         slos += sum(device.seconds(batch.option, batch.rows) / batch.served.slo_s for batch in device.scheduled)
-        if works:
+        if device.dispatched:
             busy += 1
-            slo_s = device.dispatched[-1].served.slo_s if device.dispatched else longest_s
+            slo_s = device.dispatched[-1].served.slo_s
             per_s += 1.0 / slo_s
             until += device.free_at / slo_s
     assert set(group.idle) <= set(group.devices)

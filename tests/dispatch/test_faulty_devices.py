@@ -27,7 +27,7 @@ def test_what_is_scheduled_on_a_device_that_goes_away_runs_elsewhere():
     world = World({"q": 0.35}, {"cpu": {"q": menu(only)}, "gpu": {"q": menu(only)}})
     queries = [world.submit("q") for _ in range(4)]
     assert {query.reservation.device.name for query in queries[2:]} == {"cpu", "gpu"}
-    world.away("gpu", 2.0)
+    world.busy("gpu", 2.0)
     world.finish()
     assert [query.device for query in queries].count("cpu") == 3
 
@@ -55,7 +55,7 @@ def test_an_answer_on_its_way_does_not_wait_for_a_load():
     first = world.submit("q")
     # The device is idle again; the core does not know yet.
     world.until(0.053)
-    world.away("gpu", 0.2)
+    world.busy("gpu", 0.2)
     # After the load there is time for one of them.
     second, third = world.submit("q"), world.submit("q")
     assert first.state == DISPATCHED
@@ -68,7 +68,7 @@ def test_an_answer_on_its_way_does_not_wait_for_a_load():
 def test_a_device_that_was_lost_during_a_load_serves_at_once_when_it_is_back():
     only = option("only", 100, {1: 0.05})
     world = World({"q": 0.1}, {"gpu": {"q": menu(only)}})
-    world.away("gpu", 10.0)
+    world.busy("gpu", 10.0)
     world.lose("gpu")
     world.set_up("gpu", True)
     query = world.submit("q")
@@ -119,9 +119,10 @@ def test_a_device_that_hangs_does_not_hide_the_pressure_on_others():
 def test_a_busy_device_is_idle_again_when_others_work_there_ends():
     world = World({"faces": 0.3}, {"cpu": BOTH})
     world.busy("cpu", 0.1)
-    assert world.binding.pressure("faces", world.now) > 0.3
+    assert world.submit("faces").state == WAITING
     world.advance(5.0)
     assert world.binding.pressure("faces", world.now) == 0.0
+    assert world.submit("faces").state == DISPATCHED
 
 
 @pytest.mark.parametrize("until", [float("inf"), float("-inf"), float("nan")])

@@ -217,13 +217,6 @@ class Dispatching(RuleBasedStateMachine):
             world.set_applications(applications)
         self.same()
 
-    @rule(device=devices, seconds=times)
-    def away(self, device, seconds):
-        for world in self.both():
-            if device in world.rtts:
-                world.away(device, seconds)
-        self.same()
-
     @rule(device=devices)
     def back(self, device):
         for world in self.both():

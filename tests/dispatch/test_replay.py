@@ -114,8 +114,11 @@ class Cluster:
 
     def load(self, device, now):
         self.free_at[device] = max(self.free_at[device], now) + 0.4
-        self.act(self.binding.set_loading(device, now + 0.4, now), now)
-        self.at(now + 0.4, lambda name, now: self.act(self.binding.set_loading(name, now, now), now), device)
+        self.act(self.binding.device_changed(device, now, busy_until=now + 0.4), now)
+        self.at(now + 0.4, self.loaded, device)
+
+    def loaded(self, device, now):
+        self.act(self.binding.device_changed(device, now, busy_until=now), now)
 
     def lose(self, device, now):
         batches, self.under_way[device] = self.under_way[device], []

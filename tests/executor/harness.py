@@ -304,12 +304,14 @@ class Executor:
         residents,
         applications,
         paths: dict[str, Path] | list[Path] = (),
-        relief=(),
-        standby: tuple[int, ...] | None = None,
+        standby=(),
+        may_stay: tuple[int, ...] | None = None,
     ) -> None:
         """Send a plan. ``paths``: the model files, found by content."""
         files = {hashlib.sha256(path.read_bytes()).hexdigest(): str(path) for path in paths}
-        plan = DevicePlan(self.info.id, self.endpoint, tuple(residents), standby=standby, relief=tuple(relief))
+        plan = DevicePlan(
+            self.info.id, self.endpoint, tuple(residents), may_stay=may_stay, standby_residents=tuple(standby)
+        )
         self.node.connection.send(Apply(version, plan, tuple(applications), files))
 
     async def applied(self, version: int, *plan) -> Peer:

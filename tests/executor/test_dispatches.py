@@ -41,7 +41,7 @@ async def gateway(executor, tiny_models):
     quick = resident(variant(2, tiny_models["quick"], accuracy=80.0, name="quick"), 0.001)
     peer = await executor.peer()
     paths = [tiny_models["heavy"], tiny_models["quick"]]
-    executor.apply(1, [heavy], [application()], paths, relief=[quick])
+    executor.apply(1, [heavy], [application()], paths, standby=[quick])
     await peer.next(ExecutorState, lambda state: {warm.name for warm in state.warm} == {"heavy", "quick"})
     return peer
 

@@ -206,7 +206,7 @@ async def _cycle(executor: Executor, gateway, path: Path, others: list[Path], fi
             gateway.messages.clear()
             # Ahead of the plan, so that what it drops goes at once instead of a second later.
             gateway.connection.send(Moved(version))
-            executor.apply(version, loaded, [application(slo_s=60.0)], [path, other], standby=())
+            executor.apply(version, loaded, [application(slo_s=60.0)], [path, other], may_stay=())
             await gateway.next(ExecutorState, lambda state, v=version, n=len(loaded): _settled(state, v, n))
             assert isinstance((await gateway.query(rows(16)))[0], Results)
 

@@ -88,7 +88,7 @@ async def test_the_old_variant_stays_until_the_new_one_is_warm_and_the_core_has_
     quick, medium = tiny_models["quick"], tiny_models["medium"]
     core = await executor.applied(1, [resident(variant(1, quick))], [application()], [quick])
     standing_by = await executor.peer(name="other", leases=True)
-    executor.apply(2, [resident(variant(2, medium))], [application()], [medium], standby=())
+    executor.apply(2, [resident(variant(2, medium))], [application()], [medium], may_stay=())
     await core.next(ExecutorState, lambda state: state.plan_version == 2)
     seen = [(state.plan_version, warm(state)) for state in core.of(ExecutorState)]
     assert (1, {"v1": True, "v2": False}) in seen

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from benchmarks.faults import history
 from benchmarks.faults.checker import check, queries_of
-from benchmarks.faults.figures import back_s, costs
 from benchmarks.faults.history import Arrived, Counted, Ended, Event, Follows, Planned, Sent
+from benchmarks.faults.running import costs
 from benchmarks.faults.site import MORE, MORE_OF, VARIANTS, outputs
 from benchmarks.models import convolutions
 from tests.examples import examples
@@ -232,7 +232,7 @@ def _queries(ok: list[bool]) -> list:
 def test_costs_of_an_outage():
     queries = _queries([True] * 20 + [False] * 20 + [True] * 40)
     cost = costs(queries, 0.4, 100.0, 200.0)["left"]
-    assert (cost.sent, cost.refused, cost.unknown, cost.late, cost.accuracy) == (80, 20, 0, 0, 80.0)
+    assert (cost.sent, cost.refused, cost.unknown, cost.late) == (80, 20, 0, 0)
     assert cost.lost_s == pytest.approx(1.0, abs=0.11)
     assert cost.back_s == pytest.approx(2.0, abs=0.11)
     # Counted from later on, too.
@@ -240,8 +240,8 @@ def test_costs_of_an_outage():
 
 
 def test_service_that_never_returns_has_no_time():
-    assert back_s(_queries([True] * 20 + [False] * 20), 100.0) is None
-    assert back_s(_queries([True] * 60), 100.0) == 0.0
+    assert costs(_queries([True] * 20 + [False] * 20), 0.4, 100.0, 200.0)["left"].back_s is None
+    assert costs(_queries([True] * 60), 0.4, 100.0, 200.0)["left"].back_s == 0.0
 
 
 def test_a_file_that_grows_is_read_by_whole_lines(tmp_path):

@@ -1,7 +1,4 @@
-"""Cutting a stream into frames.
-
-The same frames come out, whatever the pieces in which the stream arrives.
-"""
+"""The same frames come out, whatever the pieces in which a stream arrives."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_what_does_not_add_up_is_said(output, rows, size, words):
 
 @pytest.mark.parametrize("field", ["queue_s", "run_s", "occupied_s", "accuracy", "accuracy_normalized"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_number_that_no_statistics_could_hold_is_refused(field, value):
+def test_a_number_that_no_statistics_could_hold_is_not_decoded(field, value):
     broken = msgspec.structs.replace(results((GOOD,), (1, 2, 3)), **{field: value})
-    with pytest.raises(FrameError, match="must be finite"):
-        answers(broken, memoryview(bytes(24)))
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.msgpack.decode(msgspec.msgpack.encode(broken), type=Results)

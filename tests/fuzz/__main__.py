@@ -22,10 +22,7 @@ LONGEST, RSS_MB, ENDLESS_S = 8192, 1024, 60
 
 
 def main() -> None:
-    """Run until there were enough inputs.
-
-    It exits with another status than 0 after a failure.
-    """
+    """Run until there were enough inputs; exit with another status than 0 after a failure."""
     name, runs, folder = sys.argv[1:]
     with atheris.instrument_imports(include=["workers"]):
         target = importlib.import_module(f"tests.fuzz.{name}")

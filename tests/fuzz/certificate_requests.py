@@ -11,9 +11,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
-from workers.certificates import CertificateError
-from workers.transport.authority import requested_key
-from workers.transport.identity import member_uri
+from workers.trust.authority import CertificateError
+from workers.trust.member import member_uri, requested_key
 
 ARMOUR = "-----BEGIN CERTIFICATE REQUEST-----\n{}-----END CERTIFICATE REQUEST-----\n"
 

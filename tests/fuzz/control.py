@@ -43,7 +43,6 @@ def seeds() -> list[bytes]:
         *(control.encode(message) for messages in GOOD.values() for message in messages),
         control.encode(config(plan(1, {"d0": [("numbers", "big")]}, {"d0": "unix:/a"}), [application("numbers")])),
         control.encode(control.Joined(member=1, issued=control.IssuedCertificate(refused="not approved"))),
-        control.encode(control.CertificateDue()),
     ]
     return [*found, *(bytes([1, place % 4, 1]) + text.encode() for text in texts for place in range(4))]
 

@@ -22,13 +22,13 @@ from tests.gateway.conftest import plan as stand_in_plan
 from tests.gateway.test_failures import X
 from tests.grpc_load import GrpcLoad
 from tests.load import Load
-from tests.transport.worlds import NOW, member
+from tests.trust.worlds import NOW, member
 from workers.gateway.gateway import Gateway
 from workers.protocol.control import GatewayConfig, IssuedCertificate, JoinGateway
 from workers.protocol.frames import Cluster
 from workers.protocol.specs import DevicePlan, PeerSpec, PlanSpec, Route
-from workers.transport.authority import ClusterAuthority
-from workers.transport.identity import MemberIdentity
+from workers.trust.authority import Authority
+from workers.trust.member import MemberIdentity, certify
 
 APP = application("app", 60.0, WIDE)
 PATH = "/v2/models/app/infer"
@@ -44,7 +44,7 @@ def query(rows: int = 1) -> dict:
 class Boxes:
     def __init__(self, gateways, models, folder) -> None:
         self.make, self.models, self.folder = gateways, models, folder
-        self.authority = ClusterAuthority.make()
+        self.authority = Authority.make()
         self.ports = dict(zip(("far", "one", "two"), free_ports(3), strict=True))
         self.node = member(self.authority, folder / "node.pem", "node", "far", NOW)
         #: of the gateways' keys
@@ -72,9 +72,9 @@ class Boxes:
     def issue(self, join: JoinGateway) -> IssuedCertificate:
         """A certificate for the key that a gateway has by now; nobody lists that yet."""
         name = join.name.removesuffix("-gateway")
-        issued = self.authority.issue(join.certificate_request, "gateway", join.name, NOW)
+        issued = certify(self.authority, join.certificate_request, "gateway", join.name, NOW)
         self.hashes[name] = issued.key_hash
-        return IssuedCertificate(certificate=issued.certificate, authorities=self.authority.authorities)
+        return IssuedCertificate(certificate=issued.certificate, authorities=self.authority.trusted.decode())
 
     def gateway(
         self, name: str, before: GatewayProcess | None = None, stored: bool = True, **settings

@@ -32,7 +32,7 @@ class Cost(NamedTuple):
 
 
 #: of a query, from the bytes that are read to those that are written, in workers/
-MOST = {"http": Cost(139, 122, 34), "http, binary": Cost(96, 85, 30), "grpc": Cost(145, 123, 37)}
+MOST = {"http": Cost(136, 121, 34), "http, binary": Cost(95, 85, 30), "grpc": Cost(144, 123, 37)}
 WARM_UP, COUNTED = 100, 200
 WORKERS = str(Path(__file__).resolve().parents[2] / "workers")
 

@@ -16,7 +16,7 @@ import msgspec
 import psutil
 import pytest
 
-from tests.transport.worlds import NOW, member
+from tests.trust.worlds import NOW, member
 from tools.waiting import eventually_async
 from workers.gateway import core_link
 from workers.gateway.catalog import Catalog
@@ -34,9 +34,9 @@ from workers.protocol.frames import Frame, Hello, RequestShape, TensorHeader
 from workers.protocol.fronts import Answered, FromCore, Status, SubmitQueries, ToCore
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.specs import PeerSpec, PlanSpec
-from workers.transport.authority import ClusterAuthority
-from workers.transport.endpoints import Endpoint, TlsClient
-from workers.transport.identity import PeerIdentity
+from workers.trust.authority import Authority
+from workers.trust.endpoints import Endpoint, TlsClient
+from workers.trust.member import PeerIdentity
 
 from .conftest import ROW, application, config, new_front, row_query
 
@@ -149,7 +149,7 @@ async def test_a_connection_to_a_core_that_is_not_made_in_time_is_begun_anew(tmp
     Two repetitions may be a minute apart.
     """
     monkeypatch.setattr(core_link, "CONNECT_S", 0.2)
-    identity = member(ClusterAuthority.make(), tmp_path / "here.pem", "gateway", "here", NOW)
+    identity = member(Authority.make(), tmp_path / "here.pem", "gateway", "here", NOW)
     # A full queue of connections drops first packets, as a divided network does.
     with contextlib.ExitStack() as stack:
         bound = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
@@ -180,7 +180,7 @@ class Nobody:
 
 async def test_an_address_that_no_connection_can_have_does_not_end_the_tries(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(core_link, "LOG_EVERY", 2)
-    identity = member(ClusterAuthority.make(), tmp_path / "here.pem", "gateway", "here", NOW)
+    identity = member(Authority.make(), tmp_path / "here.pem", "gateway", "here", NOW)
     endpoint = Endpoint("tls:127.0.0.1:99999", PeerIdentity("node", "there", "0" * 64))
     client = TlsClient(identity.client_context, QueryLimits(1 << 20, 1 << 20).asking)
     link = CoreLink(endpoint, Hello("front", "here"), Asking().front, client=client)

@@ -18,8 +18,8 @@ class World:
     options: DeviceOptions
     moving: set[str]
 
-    def plan(self, version: int, *planned: Resident, relief: tuple[Resident, ...] = ()) -> None:
-        self.options.plan(PlanSpec(version, (DevicePlan("d0", "unix:/d0", planned, relief=relief),)))
+    def plan(self, version: int, *planned: Resident, standby: tuple[Resident, ...] = ()) -> None:
+        self.options.plan(PlanSpec(version, (DevicePlan("d0", "unix:/d0", planned, standby_residents=standby),)))
         self.moving = {"app", "other"}
 
     def offered(self, *warm: tuple[int, str]) -> dict[str, list]:
@@ -49,7 +49,7 @@ def world() -> World:
 
 
 def test_what_is_planned_or_stands_by_is_offered_once_it_is_warm(world):
-    world.plan(1, resident(1), relief=(resident(2, 0.001, 80.0),))
+    world.plan(1, resident(1), standby=(resident(2, 0.001, 80.0),))
     assert world.offered() == {}
     assert world.offered((2, "app")) == {"app": [(2, 8)]}
     assert world.offered((1, "app"), (2, "app"), (3, "app")) == {"app": [(1, 8), (2, 8)]}

@@ -94,7 +94,7 @@ async def test_metrics_that_need_no_key_are_not_rendered_each_time(tmp_path):
     async with fronts(tmp_path) as (gateway, port, _):
         rendered = []
         text = gateway._metrics.text
-        gateway._metrics.text = lambda: rendered.append(1) or text()
+        gateway._metrics.text = lambda *given: rendered.append(1) or text(*given)
         count = 50
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n" * count)
@@ -184,7 +184,7 @@ async def test_requests_that_are_no_queries_yet_are_counted_by_status_and_querie
             assert (await answer(reader))[0] == 503
             peer.ask(number, request().SerializeToString(), keyed("ModelInfer"))
             assert (await ended(peer, number))[0] is CODE.UNAVAILABLE
-            text = gateway._metrics.text().decode()
+            text = gateway._page().decode()
             for status in ("503", "UNAVAILABLE"):
                 assert f'nereus_gateway_invalid_requests_total{{status="{status}"}} 1.0' in text
             writer.close()

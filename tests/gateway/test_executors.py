@@ -9,7 +9,7 @@ import pytest
 from workers.gateway.executors import Executors
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import ExecutorState, ToExecutor
-from workers.transport.endpoints import Endpoint
+from workers.trust.endpoints import Endpoint
 
 
 class Listener:

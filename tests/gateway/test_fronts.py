@@ -19,7 +19,7 @@ from workers.protocol.frames import Hello, RequestShape
 from workers.protocol.fronts import FrontStats, FrontTotals, SubmitQueries
 from workers.protocol.gateways import ApplicationTotals, CoreStatus
 from workers.protocol.specs import ApplicationStats, PlanSpec
-from workers.transport.endpoints import Endpoint
+from workers.trust.endpoints import Endpoint
 from workers.v2.query import MOST
 
 from .conftest import application, config, gateway_options, new_front, row_query

@@ -26,7 +26,7 @@ from workers.gateway.rollout import Rollout
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Hello
 from workers.protocol.specs import ApplicationSpec, DevicePlan, PeerSpec, PlanSpec, Route
-from workers.transport.endpoints import Endpoint
+from workers.trust.endpoints import Endpoint
 
 from .conftest import config, new_front, row_query
 

@@ -41,8 +41,8 @@ def body(seed: int = 0) -> dict:
     return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": inputs(seed).tolist()}]}
 
 
-def plan_of(version: int, executors: list[Executor], *residents, stack: str = "nereus", relief=()) -> PlanSpec:
-    devices = tuple(DevicePlan(e.info.id, e.endpoint, residents, relief=tuple(relief)) for e in executors)
+def plan_of(version: int, executors: list[Executor], *residents, stack: str = "nereus", standby=()) -> PlanSpec:
+    devices = tuple(DevicePlan(e.info.id, e.endpoint, residents, standby_residents=tuple(standby)) for e in executors)
     routes = tuple(Route("app", e.info.id, 1 / len(executors)) for e in executors)
     return PlanSpec(version, devices, routes, stack=stack)
 
@@ -62,19 +62,19 @@ class World:
         self.heavy = resident(variant(1, models["heavy"], accuracy=99.0, name="heavy"), 0.006, max_batch=8)
         self.quick = resident(variant(2, models["quick"], accuracy=80.0, name="quick"), 0.0005, max_batch=8)
 
-    async def start(self, count: int, *residents, relief=(), app=APP, **given) -> GatewayProcess:
+    async def start(self, count: int, *residents, standby=(), app=APP, **given) -> GatewayProcess:
         for i in range(count):
             (self.folder / str(i)).mkdir()
             executor = Executor(self.folder / str(i), device=f"box/cpu{i}")
             self.executors.append(await self.stack.enter_async_context(executor))
-        self.apply(1, *residents, relief=relief, app=app)
-        gateway = self.gateways(config(plan_of(1, self.executors, *residents, relief=relief), [app]), **given)
-        await self.warm(gateway, count * (len(residents) + len(relief)))
+        self.apply(1, *residents, standby=standby, app=app)
+        gateway = self.gateways(config(plan_of(1, self.executors, *residents, standby=standby), [app]), **given)
+        await self.warm(gateway, count * (len(residents) + len(standby)))
         return gateway
 
-    def apply(self, version: int, *residents, relief=(), app=APP) -> None:
+    def apply(self, version: int, *residents, standby=(), app=APP) -> None:
         for executor in self.executors:
-            executor.apply(version, list(residents), [app], list(self.models.values()), relief=list(relief))
+            executor.apply(version, list(residents), [app], list(self.models.values()), standby=list(standby))
 
     async def warm(self, gateway: GatewayProcess, variants: int) -> None:
         def all_warm():
@@ -168,7 +168,7 @@ async def test_a_burst_steps_down_in_accuracy_and_nobody_is_refused(world, tmp_p
     count, app = round(3 * slo_s / row_s), application("app", slo_s, WIDE)
     slow = resident(variant(1, slow_path, accuracy=99.9, name="slow"), row_s, max_batch=1)
     quick = resident(variant(2, quick_path, accuracy=80.0, name="quick"), 0.0005, max_batch=8)
-    gateway = await world.start(1, slow, relief=[quick], app=app, NEREUS_QUEUE_ROWS=str(count))
+    gateway = await world.start(1, slow, standby=[quick], app=app, NEREUS_QUEUE_ROWS=str(count))
     async with client() as http:
         calm = [await http.post(gateway.url + PATH, json=body()) for _ in range(3)]
     burst = await together(gateway, [body(i) for i in range(count)])
@@ -181,7 +181,7 @@ async def test_a_burst_steps_down_in_accuracy_and_nobody_is_refused(world, tmp_p
 @pytest.mark.parametrize("insists", [{"version": "heavy"}, {"min_accuracy": 95}])
 async def test_constrained_queries_are_held_with_the_others_and_get_what_they_ask_for(world, insists):
     app = application("app", 60.0)
-    gateway = await world.start(1, world.heavy, relief=[world.quick], app=app)
+    gateway = await world.start(1, world.heavy, standby=[world.quick], app=app)
     path = f"/v2/models/app/versions/{insists['version']}/infer" if "version" in insists else PATH
     asked = body() | ({"parameters": insists} if "min_accuracy" in insists else {})
     async with client() as http:

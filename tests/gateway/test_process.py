@@ -322,7 +322,7 @@ def test_reports_which_variants_and_accuracies_queries_request(gateways, devices
     placed = plan(1, {"d0": [("numbers", "big"), ("numbers", "small")]}, {"d0": only.endpoint})
     # One of them stands by, and is found by its name, too.
     big, small = placed.devices[0].residents
-    device = msgspec.structs.replace(placed.devices[0], residents=(big,), relief=(small,))
+    device = msgspec.structs.replace(placed.devices[0], residents=(big,), standby_residents=(small,))
     placed = msgspec.structs.replace(placed, devices=(device,))
     confined = hashlib.sha256(b"confined").hexdigest()
     made = config(placed, [application("numbers"), application("words")])

@@ -25,7 +25,7 @@ from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.rollout import Rollout
 from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, Moved, Refusal, Results, ResultTensor, RunBatch, WarmVariant
-from workers.transport.endpoints import Endpoint
+from workers.trust.endpoints import Endpoint
 
 from .conftest import VARIANTS, application, config, new_front, plan, row_query
 

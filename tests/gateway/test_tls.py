@@ -32,7 +32,7 @@ QUERY = '{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": 
 def encrypted(devices, gateways):
     def start(**settings: str):
         _, made = one_device(devices)
-        gateway = gateways(made, constants={"workers.tls.LOOK_EVERY_S": 0.5}, NEREUS_TLS="on", **settings)
+        gateway = gateways(made, constants={"workers.trust.server.LOOK_EVERY_S": 0.5}, NEREUS_TLS="on", **settings)
         gateway.wait_ready()
         return gateway
 

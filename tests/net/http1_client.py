@@ -1,27 +1,29 @@
-"""A server that holds requests, and clients of HTTP/1.1 for it.
-
-The clients send and read byte by byte.
-"""
+"""A server that holds requests, and clients of HTTP/1.1 for it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 
 import pytest
 import uvloop
 
 from workers.net.http1 import Exchange, HttpServer
 from workers.net.limits import Http1Limits
+from workers.trust.server import OwnCertificate
 
 KIB = 1024
 MIB = 1024 * KIB
+#: by which servers and clients encrypt; None: they do not
+TLS: ContextVar[OwnCertificate | None] = ContextVar("TLS", default=None)
 
 
 class Held:
-    """Requests to ``/hold`` wait, others are answered with their path."""
+    """Requests to ``/hold`` wait, ``/echo`` gives the body back, others are answered with their path."""
 
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
@@ -30,13 +32,18 @@ class Held:
     def handle(self, exchange: Exchange) -> None:
         if exchange.head.target == b"/hold":
             self.exchanges.append(exchange)
+        elif exchange.head.target == b"/echo":
+            exchange.respond(200, (), (bytes(exchange.body),))
         else:
             exchange.respond(200, (), (exchange.head.target,))
 
     def preflight(self, head):
         if head.target == b"/fault":
             raise RuntimeError("a fault of ours")
+        if head.target == b"/refused":
+            return 403, (), (b"no",)
         head.client = head.headers.get(b"authorization", b"").decode()
+        return None
 
     def disconnected(self, exchange: Exchange) -> None:
         self.gone += 1
@@ -46,8 +53,6 @@ class Held:
 
 
 class Transport:
-    """Hands data to the protocol that reads, and takes writes until it is closed."""
-
     def __init__(self) -> None:
         self.protocol: asyncio.BaseProtocol | None = None
         self.out = bytearray()
@@ -103,8 +108,8 @@ class Transport:
 @contextlib.asynccontextmanager
 async def serving(buffered_bytes: int = 4 * MIB, **limits) -> AsyncIterator[tuple[HttpServer, Held]]:
     held = Held()
-    server = HttpServer(held, Http1Limits(body_bytes=MIB, buffered_bytes=buffered_bytes, **limits))
-    await server.start("127.0.0.1", 0)
+    server = HttpServer(held, Http1Limits(**{"body_bytes": MIB, "buffered_bytes": buffered_bytes} | limits))
+    await server.start("127.0.0.1", 0, context=server_context("http/1.1"))
     try:
         yield server, held
     finally:
@@ -112,9 +117,21 @@ async def serving(buffered_bytes: int = 4 * MIB, **limits) -> AsyncIterator[tupl
         server.close()
 
 
-class Browser:
-    """A client's end of one connection."""
+def server_context(protocol: str) -> ssl.SSLContext | None:
+    if (identity := TLS.get()) is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.server_file)
+    context.set_alpn_protocols([protocol])
+    return context
 
+
+def client_context() -> ssl.SSLContext | None:
+    identity = TLS.get()
+    return None if identity is None else ssl.create_default_context(cafile=identity.authority_file)
+
+
+class Browser:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self.reader, self.writer = reader, writer
 
@@ -140,7 +157,10 @@ async def connected(server: HttpServer, receive_bytes: int | None = None) -> Asy
         end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
     end.setblocking(False)
     await asyncio.get_running_loop().sock_connect(end, ("127.0.0.1", server.port))
-    reader, writer = await asyncio.open_connection(sock=end, limit=receive_bytes or MIB)
+    context = client_context()
+    reader, writer = await asyncio.open_connection(
+        sock=end, limit=receive_bytes or MIB, ssl=context, server_hostname="localhost" if context is not None else None
+    )
     try:
         yield Browser(reader, writer)
     finally:
@@ -157,12 +177,30 @@ def get(path: str, *headers: str) -> bytes:
 
 
 def everywhere(test):
-    """Run on uvloop and asyncio's own loop."""
+    """Run on uvloop, without TLS and with it, and on asyncio's own loop."""
 
-    @pytest.mark.parametrize("make", [uvloop.new_event_loop, asyncio.new_event_loop])
-    def on(make):
+    @pytest.mark.parametrize(
+        ("make", "tls"),
+        [(uvloop.new_event_loop, False), (uvloop.new_event_loop, True), (asyncio.new_event_loop, False)],
+    )
+    def on(make, tls, identity):
+        async def main() -> None:
+            TLS.set(identity if tls else None)
+            await test()
+
         with asyncio.Runner(loop_factory=make) as runner:
-            runner.run(test())
+            runner.run(main())
+
+    return on
+
+
+def encrypted(test):
+    def on(identity):
+        async def main() -> None:
+            TLS.set(identity)
+            await test()
+
+        uvloop.run(asyncio.wait_for(main(), 120))
 
     return on
 

@@ -39,8 +39,6 @@ def prefixed(message: bytes, flag: int = 0) -> bytes:
 
 
 class Peer:
-    """A client's end of one connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self.reader, self.writer = reader, writer
         self.encoder, self.decoder = hpack.Encoder(), hpack.Decoder()
@@ -91,7 +89,6 @@ class Peer:
 
 @contextlib.asynccontextmanager
 async def connected(port: int, settings: dict[int, int] | None = None) -> AsyncIterator[Peer]:
-    """A connection that has been greeted."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     peer = Peer(reader, writer)
     peer.send(h2.PREFACE, h2.settings(settings or {}))
@@ -179,7 +176,6 @@ class _Endpoint:
 async def serving(
     message_bytes: int = 1 << 20, most_bytes: int = 4 << 20, **limits
 ) -> AsyncIterator[tuple[GrpcServer, Echo]]:
-    """A server with an echo behind it."""
     echo = Echo()
     server = GrpcServer(echo, GrpcLimits(message_bytes=message_bytes, buffered_bytes=most_bytes, **limits))
     await server.start("127.0.0.1", 0)
@@ -202,12 +198,10 @@ async def still_serves(peer: Peer, number: int) -> None:
 
 
 def to(path: str, *more: tuple[str, str]) -> list[tuple[str, str]]:
-    """Headers of a call to another path, with more of them."""
     return [(name, path if name == ":path" else value) for name, value in HEAD] + list(more)
 
 
 async def status(peer: Peer, number: int) -> tuple[grpc.StatusCode, str]:
-    """Status and message that end a call."""
     _, fields = await peer.response(number)
     codes = {code.value[0]: code for code in CODE}
     return codes[int(fields[b"grpc-status"])], fields.get(b"grpc-message", b"").decode()

@@ -1,7 +1,4 @@
-"""``workers.net`` stands alone.
-
-It imports, and serves, where every other module of the product is out of reach.
-"""
+"""``workers.net`` serves where every other module of the product is out of reach."""
 
 from __future__ import annotations
 

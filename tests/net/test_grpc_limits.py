@@ -25,7 +25,6 @@ RATE = Rate()
 
 
 async def test_all_messages_that_are_being_read_have_one_limit():
-    """Each of them is small enough, and so is each client."""
     part = prefixed(bytes(400 * KIB))[: 300 * KIB]
     frames = [part[place : place + 16 * KIB] for place in range(0, len(part), 16 * KIB)]
     async with serving(message_bytes=MIB, most_bytes=MIB) as (server, echo):

@@ -42,7 +42,6 @@ async def test_a_body_that_waits_behind_another_request_is_counted_until_its_tur
 
 
 def begun(key: str, size: int) -> bytes:
-    """A request of which the last byte is missing."""
     return post("/x", bytes(size)).replace(b"\r\n", b"\r\nauthorization: " + key.encode() + b"\r\n", 1)[:-1]
 
 

@@ -23,8 +23,6 @@ SIZES = (0, 0, 10, 1000, 60 * KIB, 70 * KIB, 300 * KIB)
 
 
 class Handler:
-    """Answers some requests at once and others on command, with their ids."""
-
     def __init__(self, rnd: random.Random) -> None:
         self.rnd = rnd
         self.open: list[Exchange] = []
@@ -60,7 +58,6 @@ class Handler:
 
 
 def request(rnd: random.Random) -> tuple[bytes, int]:
-    """One, and the size of its body."""
     size = rnd.choice(SIZES)
     lines = ["POST /x HTTP/1.1", "host: a"]
     if rnd.random() < 0.2:

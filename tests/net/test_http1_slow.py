@@ -1,7 +1,4 @@
-"""HTTP/1.1 servers that stop, and clients that read slowly.
-
-Every client that reads is given its time.
-"""
+"""HTTP/1.1 servers that stop, and clients that read slowly."""
 
 from __future__ import annotations
 
@@ -216,7 +213,6 @@ async def test_a_body_must_come_with_a_least_rate(enough):
 
 @pytest.mark.parametrize("known", [False, True], ids=["a new head", "a head seen before"])
 async def test_what_came_fast_does_not_let_the_rest_of_a_body_stand(known):
-    """Whatever of it came at first: it is given up within two periods and a sweep."""
     connection, transport = begun()
     whole = post("/", bytes(900_000))
     if known:

@@ -1,7 +1,4 @@
-"""HTTP/2 by RFC 9113: valid requests and orderly ends.
-
-The requests may be cut up in any way.
-"""
+"""HTTP/2 by RFC 9113: valid requests, cut up in any way, and orderly ends."""
 
 from __future__ import annotations
 
@@ -50,8 +47,6 @@ async def test_a_request_may_come_in_any_pieces():
 
 
 class Collected(Http2Stream):
-    """Keeps what comes."""
-
     __slots__ = ("body", "ended")
 
     def __init__(self, *given):
@@ -71,7 +66,6 @@ class Collected(Http2Stream):
     st.lists(st.integers(1, 400), max_size=30),
 )
 def test_data_is_taken_as_it_comes_with_padding_too(frames, cuts):
-    """And what has come of a frame is not kept until the rest is there."""
     rest = b""
     for place, (body, padding) in enumerate(frames):
         flags = h2.END_STREAM * (place == len(frames) - 1)
@@ -195,10 +189,6 @@ ANY_STREAM = (2**31 - 1).to_bytes(4, "big")
 
 
 async def test_a_server_that_stops_takes_what_was_on_its_way_and_answers_it():
-    """A server that stops takes the calls that were on their way, and answers them.
-
-    Clients begin requests until they have read GOAWAY. A server that closes before loses those.
-    """
     async with serving(announce_s=300.0) as (server, echo), connected(server.port) as peer:
         await held_call(peer, echo, 1)
         draining = asyncio.create_task(server.drain(60))

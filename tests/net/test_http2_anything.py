@@ -1,7 +1,4 @@
-"""Clients that send anything, in any pieces.
-
-Nothing is lost track of, and every answer is HTTP/2.
-"""
+"""Clients that send anything, in any pieces: nothing is lost track of."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from workers.net.http2 import Http2Connection
 from workers.net.limits import GrpcLimits, Http2Limits
 
 from . import wire as h2
+from .http1_client import Transport
 from .http2_client import HEAD, Echo, prefixed
 
 PATHS = ("/echo", "/echo", "/hold", "/streams", "/nothing")
@@ -25,39 +23,6 @@ PATHS = ("/echo", "/echo", "/hold", "/streams", "/nothing")
 
 #: there is no event loop that would give a connection its next turn
 ONE_TURN = Http2Limits(turn_s=60.0)
-
-
-class Transport:
-    """Takes what is written, and nothing more once it is closed."""
-
-    def __init__(self) -> None:
-        self.out = bytearray()
-        self.closed = False
-
-    def get_extra_info(self, name: str) -> None:
-        return None
-
-    def write(self, data) -> None:
-        assert not self.closed
-        self.out += data
-
-    def writelines(self, pieces) -> None:
-        for piece in pieces:
-            self.write(piece)
-
-    def close(self) -> None:
-        self.closed = True
-
-    abort = close
-
-    def can_write_eof(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
 
 
 def anything(rnd: random.Random) -> bytes:
@@ -153,7 +118,6 @@ async def test_whatever_comes_is_accounted_for(seed):
 
 @pytest.mark.parametrize("more", [b"", h2.frame(h2.HEADERS, 0, 1, b"\x88")])
 async def test_a_connection_that_is_gone_leaves_memory_without_the_collector(more):
-    """Which comes seldom: gateways leave it little to do."""
     server = GrpcServer(Echo(), GrpcLimits(message_bytes=1000, buffered_bytes=1000, http2=ONE_TURN))
     connection = Http2Connection(server, server.limits.http2)
     del server

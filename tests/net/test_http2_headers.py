@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.net.http2.headers import HeaderDecoder, KnownBytes, MalformedHeaders, leaves_table
+from workers.net.http2.headers import HeaderDecoder, MalformedHeaders, leaves_table
 from workers.net.limits import Http2Limits
 
 from .http2_client import HEAD
@@ -27,7 +27,7 @@ FIELDS = st.lists(
 @settings(deadline=None)
 @given(st.lists(st.tuples(FIELDS, st.sampled_from([None, 0, 100, 4096]), st.booleans()), max_size=12))
 def test_heads_mean_the_same_whether_or_not_they_are_remembered(requests):
-    encoder, plain, heads = hpack.Encoder(), hpack.Decoder(), HeaderDecoder(LIMITS, KnownBytes())
+    encoder, plain, heads = hpack.Encoder(), hpack.Decoder(), HeaderDecoder(LIMITS)
     start = [(b":method", b"POST", False), (b":scheme", b"http", False), (b":path", b"/p", False)]
     for fields, size, huffman in requests:
         if size is not None:
@@ -52,7 +52,7 @@ def test_only_blocks_that_leave_the_table_alone_are_taken_for_such():
 
 
 def test_a_head_that_is_malformed_stays_so():
-    heads, block = HeaderDecoder(LIMITS, KnownBytes()), b"\x83\x86"
+    heads, block = HeaderDecoder(LIMITS), b"\x83\x86"
     for _ in range(2):
         with pytest.raises(MalformedHeaders, match=":path"):
             heads.decode(block)

@@ -6,7 +6,7 @@ import pytest
 
 from workers.net.http2 import frames
 from workers.net.http2.frames import Http2Error
-from workers.net.http2.headers import HeaderDecoder, KnownBytes, leaves_table
+from workers.net.http2.headers import HeaderDecoder, leaves_table
 from workers.net.limits import Http2Limits
 
 FIELDS = {b":method": b"POST", b":scheme": b"http", b":path": b"/p"}
@@ -16,7 +16,7 @@ ENTRY = b"\x40\x04name\x1c" + b"v" * 28
 
 def decode(*blocks: bytes) -> list[dict[bytes, bytes]]:
     """The fields of each block, decoded twice where that must not matter."""
-    decoder, found = HeaderDecoder(Http2Limits(), KnownBytes()), []
+    decoder, found = HeaderDecoder(Http2Limits()), []
     for block in blocks:
         found.append(decoder.decode(block).fields)
         if leaves_table(block):
@@ -25,7 +25,6 @@ def decode(*blocks: bytes) -> list[dict[bytes, bytes]]:
 
 
 def path(*pieces: bytes) -> bytes:
-    """A block of the fields above, and more; it leaves no path in the table."""
     return b"\x83\x86\x04\x02/p" + b"".join(pieces)
 
 
@@ -93,7 +92,7 @@ def test_section_is_understood(block, more):
 )
 def test_section_is_a_compression_error(blocks):
     *before, last = blocks
-    decoder = HeaderDecoder(Http2Limits(), KnownBytes())
+    decoder = HeaderDecoder(Http2Limits())
     for block in before:
         decoder.decode(block)
     with pytest.raises(Http2Error) as caught:
@@ -102,7 +101,6 @@ def test_section_is_a_compression_error(blocks):
 
 
 def test_section_2_2_a_block_means_what_the_table_says_when_it_comes():
-    """Blocks are remembered, but only as long as the table is the same."""
     again = path(b"\xbe")
     found = decode(path(b"\x40\x01a\x01b"), again, again, path(b"\x40\x01c\x01d"), again)
     assert [one.get(b"a") for one in found] == [b"b", b"b", b"b", None, None]

@@ -28,8 +28,6 @@ PING_ACK = PingFrame(0, b"12345678", flags=["ACK"]).serialize()
 
 @dataclass(frozen=True)
 class Case:
-    """Bytes behind the handshake, and the answer, reset or end that follows."""
-
     name: str
     data: bytes
     goaway: int | None = None

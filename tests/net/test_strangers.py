@@ -29,8 +29,8 @@ from workers.net.http2 import Http2Connection
 from workers.net.limits import GrpcLimits, Http2Limits
 
 from . import wire
+from .http1_client import Transport
 from .http2_client import HEAD, Echo, eventually, prefixed, serving
-from .test_http2_anything import Transport
 
 #: there is no event loop that would give a connection its next turn
 ONE_TURN = Http2Limits(turn_s=60.0)
@@ -185,8 +185,6 @@ def test_hostile_frames_end_in_a_reason_and_never_in_a_fault(hostile):
 
 
 class Codec:
-    """grpclib's messages as they are."""
-
     __content_subtype__ = "proto"
 
     def encode(self, message, message_type) -> bytes:

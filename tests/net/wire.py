@@ -1,8 +1,7 @@
 """HTTP/2 frames as a client writes them, with nothing of the server's code.
 
-Numbers are as in RFC 9113, and bytes may be any at all.
-
-Well-formed frames come from hyperframe where a test asks for them; these may be as wrong as a hostile client's.
+Numbers are as in RFC 9113, and bytes may be any at all. Well-formed frames come from hyperframe where a test asks for
+them; these may be as wrong as a hostile client's.
 """
 
 from __future__ import annotations

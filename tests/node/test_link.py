@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import itertools
 import json
 import stat
 import time
@@ -20,7 +19,7 @@ from tests.node.conftest import QUICK_LINK
 from tests.node.control_plane import ControlPlane
 from tools.waiting import eventually_async
 from workers.credential import same_control_plane
-from workers.link import MemberLink, Membership, _Refused
+from workers.link import MemberLink, Membership
 from workers.protocol import control
 from workers.protocol.specs import ApplicationStats, DeviceState, PlanSpec
 
@@ -263,14 +262,20 @@ async def test_a_replaced_member_backs_off_and_says_why(home, control_plane):
         await control_plane.until(lambda: member.link.state == "replaced")
         assert "two processes use one NEREUS_HOME" in member.link.detail
         await control_plane.until(lambda: member.link.up)
-    # It doubles from one replacement to the next, whether or not the member was admitted in between.
-    pauses = []
-    for number in range(5):
-        pause, refusals = member.link._refusal_pause(_Refused("replaced", ""), 60.0, number)
-        assert refusals == number + 1
-        pauses.append(pause)
-    assert all(later > earlier * 0.99 for earlier, later in itertools.pairwise(pauses))
-    assert member.link._refusal_pause(_Refused("replaced", ""), 601.0, 7)[1] == 1
+
+
+async def test_pauses_double_from_one_replacement_to_the_next_though_the_member_was_admitted_between(
+    home, control_plane
+):
+    timing = dataclasses.replace(QUICK_LINK, replaced_first=0.1, replaced_longest=600.0)
+    control_plane.close_next_with = control.CLOSE_REPLACED
+    async with joined(home, control_plane, timing=timing):
+        for connection in range(1, 5):
+            began = time.monotonic()
+            await control_plane.until(lambda number=connection: len(control_plane.shown) == number)
+            await control_plane.until(lambda: control_plane.close_next_with is None)
+            control_plane.close_next_with = control.CLOSE_REPLACED
+    assert time.monotonic() - began >= 0.2, "at least half of the third pause"
 
 
 async def test_a_failing_callback_does_not_end_the_link(home, control_plane):

@@ -36,9 +36,9 @@ def test_a_promise_for_the_plan_in_force_is_stored(cluster):
 
 
 def test_a_promise_plans_ahead_as_the_control_plane_does(cluster, settings):
-    settings.NEREUS = replace(settings.NEREUS, headroom=1.1, demand_quantile=0.9)
+    settings.NEREUS = replace(settings.NEREUS, plan_period_s=7.0, demand_quantile=0.9)
     _, world = present.present_world()
-    assert (world.control.headroom, world.quantile) == (1.1, 0.9)
+    assert (world.control.period_s, world.quantile) == (7.0, 0.9)
 
 
 def test_without_arrivals_nothing_is_promised(clean_redis, cluster):

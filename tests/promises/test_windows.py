@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.allocation import strategies
 from scheduler.promises import windows
 from scheduler.promises.windows import (
     LEAST_WINDOWS,
@@ -20,8 +19,8 @@ from scheduler.promises.windows import (
     windows_for,
 )
 from scheduler.simulation.controller import Controller
-from scheduler.simulation.learned import LEARNED, TREND
 from scheduler.simulation.scenario import ControlSettings
+from scheduler.stacks import strategies
 from scheduler.stacks.ramsis import strategy as by_policy
 
 from .worlds import problem, world
@@ -105,11 +104,10 @@ def test_the_plan_in_force_is_the_first_and_loaded():
     assert found.violations == 0.0
 
 
-@pytest.mark.parametrize("forecaster", [TREND, LEARNED])
-def test_later_plans_are_for_the_quantile_that_is_asked(forecaster):
+def test_later_plans_are_for_the_quantile_that_is_asked():
     demand = {}
     for quantile in (0.5, 0.95, 0.99):
-        made = replace(world(), quantile=quantile, control=ControlSettings(period_s=1.0, forecaster=forecaster))
+        made = replace(world(), quantile=quantile, control=ControlSettings(period_s=1.0))
         controller = Controller(scenario(made, 2, 0), "nereus")
         loaded = {device.id: () for device in made.problem.devices}
         _, second = (controller.plan(now, loaded) for now in (0.0, 1.0))
@@ -137,4 +135,4 @@ def test_with_policies_the_long_run_is_promised_by_their_decision_process():
 
 def test_above_all_policies_there_is_no_process():
     made = world(demand=60.0, stack="ramsis")
-    assert by_policy.expectations(made.problem, made.allocation, {"digits": 1e6}, by_policy.PROCESSES["ramsis"]) == {}
+    assert by_policy.promised(made.problem, made.allocation, {"digits": 1e6}) == {}

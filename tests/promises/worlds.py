@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler.allocation import strategies
 from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, LatencyProfile, Problem
 from scheduler.promises.recorded import Recorded
 from scheduler.promises.windows import World
+from scheduler.stacks import strategies
 
 KIND, OTHER = "cpu-a", "cpu-b"
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from workers.dispatch.published.policy import BatchPolicy, Candidate, Decision, QueueView
-from workers.dispatch.published.time_slices import Arbiter, Contender, blocking_s
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class Served:
     late: str = "shed"
     name: str = "app"
     queue: list[Query] = field(default_factory=list)
+    ran_at: float = -math.inf
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,9 @@ def simulate(
     arrivals: Sequence[Query],
     on_decision: Callable[[QueueView, Decided], None] = lambda view, decision: None,
 ) -> Timeline:
-    """Serve ``arrivals`` until nothing waits any more."""
-    timeline, arbiter = Timeline(), Arbiter()
+    """Serve ``arrivals`` until nothing waits any more; queues take turns."""
+    timeline = Timeline()
     by_name = {served.name: served for served in queues}
-    blocking = blocking_s({served.name: [served.candidate] for served in queues}, slack_s=0.0)
     coming = sorted(arrivals, key=lambda query: (query.arrived, query.id))[::-1]
     running: tuple[Batch, int, int] | None = None
     ask_at = math.inf
@@ -121,39 +120,38 @@ def simulate(
         if running is not None and running[0].end == now:
             batch, rows, late = running
             by_name[batch.queue].policy.observe(rows, late)
-            arbiter.ended(batch.queue, now)
             running = None
         while coming and coming[-1].arrived == now:
             query = coming.pop()
             insort(by_name[query.queue].queue, query, key=by_deadline)
         if running is not None:
             continue
-        contenders = []
+        decisions = []
         for served in queues:
             if not served.queue:
                 continue
             before = list(served.queue)
-            view = QueueView(now, list(served.queue), [served.candidate], served.late == "serve", blocking[served.name])
+            view = QueueView(now, list(served.queue), [served.candidate], served.late == "serve")
             decision = served.policy.decide(view)
             assert view.queue == before, "a policy must not change the view"
             decided = Decided.of(decision)
             check_contract(view, decided)
             on_decision(view, decided)
             timeline.decisions.append((now, served.name, decided))
-            contenders.append(Contender(served.name, served.queue[0].arrived, decision))
+            decisions.append((served, decision))
             timeline.dropped += [(now, i) for i in decided.drop]
             served.queue[:] = [query for query in served.queue if query.id not in decided.drop]
-        chosen = arbiter.choose(contenders, now)
-        ask_at = min((one.decision.wait_until for one in contenders), default=math.inf)
-        if chosen is not None:
-            running = _start(by_name[chosen], next(one for one in contenders if one.queue == chosen), now)
+        ask_at = min((decision.wait_until for _, decision in decisions), default=math.inf)
+        ready = [(served, decision) for served, decision in decisions if decision.run]
+        if ready:
+            running = _start(*min(ready, key=lambda one: one[0].ran_at), now)
             timeline.batches.append(running[0])
     raise AssertionError("the policy asks again and again without getting anywhere")
 
 
-def _start(served: Served, contender: Contender, now: float) -> tuple[Batch, int, int]:
+def _start(served: Served, decision: Decision, now: float) -> tuple[Batch, int, int]:
     """The batch, its rows, and how many of its queries are late."""
-    batch = contender.decision.run
+    batch, served.ran_at = decision.run, now
     served.queue[:] = [query for query in served.queue if query not in batch]
     rows = sum(query.rows for query in batch)
     end = now + served.candidate.latency.seconds(rows)

@@ -18,8 +18,8 @@ LATENCY = LatencyModel([(1, 0.125), (2, 0.1875), (3, 0.25), (4, 0.3125)])
 CANDIDATE = Candidate(1, 90.0, LATENCY, 4)
 
 
-def decide(policy, queries, now=0.0, late="shed", candidate=CANDIDATE, blocking_s=0.0):
-    return Decided.of(policy.decide(QueueView(now, queries, [candidate], late == "serve", blocking_s)))
+def decide(policy, queries, now=0.0, late="shed", candidate=CANDIDATE):
+    return Decided.of(policy.decide(QueueView(now, queries, [candidate], late == "serve")))
 
 
 class TestNexus:

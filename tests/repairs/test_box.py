@@ -25,7 +25,7 @@ from scheduler.repairs.checks import box as box_checks
 from tests.accounts import account
 from tests.repairs.looks import found, keep_alive, plan
 from workers import confinement
-from workers.certificates import OwnCertificate
+from workers.trust.server import OwnCertificate
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis", "fresh")]
 

@@ -9,12 +9,11 @@ import pytest
 from scheduler.simulation import simulate
 from scheduler.simulation.ablations import PARTS, without
 from scheduler.simulation.scenario import ControlSettings
-from workers.dispatch.stack import LATE_BINDING
 
 from .worlds import model, world
 
 
-def outcomes(routing):
+def outcomes(part=None):
     """Outcomes of a burst's queries on devices with little capacity to spare."""
     draw = random.Random(1)
     models = [
@@ -41,26 +40,26 @@ def outcomes(routing):
         network_s=0.002,
         profile_noise=0.2,
     )
-    record = simulate(scenario, "nereus", "nereus", routing).record
+    record = simulate(scenario, "nereus", part=part).record
     return list(zip(record.outcome, record.answered, record.variant, strict=True))
 
 
 @pytest.fixture(scope="module")
 def whole():
-    return outcomes(LATE_BINDING)
+    return outcomes()
 
 
 #: parts that change nothing in so small a world
-ELSEWHERE = {"refusal-pressure", "starvation", "stragglers", "exchanges", "rounding", "scip"}
+ELSEWHERE = {"refusal-pressure", "margin", "starvation", "stragglers", "exchanges", "rounding", "scip"}
 
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part not in ELSEWHERE])
 def test_without_a_part_other_decisions_are_made(part, whole):
-    assert outcomes(f"{LATE_BINDING}-wo-{part}") != whole
+    assert outcomes(part) != whole
 
 
 def test_every_part_is_there_to_be_taken_away_and_comes_back(whole):
     for part in PARTS:
         with without(part):
             pass
-    assert outcomes(LATE_BINDING) == whole
+    assert outcomes() == whole

@@ -16,7 +16,7 @@ from scheduler.simulation.engine import DROPPED, IN_TIME, LATE
 from scheduler.simulation.scenario import ControlSettings
 from scheduler.simulation.stacks import POLICIES, ROUTERS
 from tests.examples import examples
-from workers.dispatch.stack import LATE_BINDING
+from workers.dispatch.stack import published
 
 from .worlds import model, world
 
@@ -50,7 +50,7 @@ def scenarios(draw):
 @examples(20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(scenarios(), st.sampled_from(list(POLICIES)), st.sampled_from(list(ROUTERS)))
 def test_every_query_is_counted_once(scenario, batching, routing):
-    results = simulate(scenario, "proteus", "nereus" if routing == LATE_BINDING else batching, routing)
+    results = simulate(scenario, published("proteus", batching, routing))
     count, s, record = len(scenario.arrivals), results.summary, results.record
     assert s["queries"] == count == s["in_time"] + s["late"] + s["dropped"]
     for i, (t, q) in enumerate(zip(scenario.arrivals.times, scenario.arrivals.applications, strict=True)):
@@ -78,8 +78,8 @@ def test_the_same_seed_gives_the_same_run_and_another_one_does_not(routing):
     models = [model("q", "m", cpu={1: 20, 4: 40}), model("p", "n", cpu={1: 30, 2: 50})]
     arrivals = [(7 * i, "q" if i % 3 else "p") for i in range(300)]
     scenario = world(models, arrivals, ["cpu"] * 3, profile_noise=0.1, seed=1)
-    batching = "nereus" if routing == LATE_BINDING else "proteus"
-    runs = [simulate(s, "proteus", batching, routing).record for s in (scenario, scenario, replace(scenario, seed=2))]
+    stack = published("proteus", "proteus", routing)
+    runs = [simulate(s, stack).record for s in (scenario, scenario, replace(scenario, seed=2))]
     assert runs[0].answered == runs[1].answered and runs[0].outcome == runs[1].outcome
     assert runs[0].answered != runs[2].answered
 

@@ -29,10 +29,10 @@ def run(tmp_path: Path, *args: str) -> subprocess.CompletedProcess:
 
 
 def test_a_scenario_becomes_a_summary_a_table_and_a_page(tmp_path):
-    ran = run(tmp_path, str(files(tmp_path)), "--stack", "proteus", "--routing", "uniform", "--out", "results")
+    ran = run(tmp_path, str(files(tmp_path)), "--stack", "proteus", "--batching", "nexus", "--out", "results")
     assert ran.returncode == 0, ran.stderr
     summary = json.loads((tmp_path / "results" / "summary.json").read_text())
-    assert (summary["strategy"], summary["batching"], summary["routing"]) == ("proteus", "proteus", "uniform")
+    assert (summary["strategy"], summary["batching"], summary["routing"]) == ("proteus", "nexus", "shares")
     assert summary["queries"] == summary["in_time"] + summary["late"] + summary["dropped"] > 100
     assert {
         "violation_ratio", "effective_accuracy", "max_accuracy_drop_10s", "fluid_reference_accuracy", "wall_s",
@@ -63,13 +63,10 @@ def refused(*args: object) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("option", "field"),
-    [("stack", "stack"), ("strategy", "stack"), ("batching", "batching"), ("routing", "routing")],
-)
-def test_an_unknown_name_is_answered_with_the_known_ones(option, field, tmp_path):
+@pytest.mark.parametrize("option", ["stack", "batching"])
+def test_an_unknown_name_is_answered_with_the_known_ones(option, tmp_path):
     message = refused(files(tmp_path), f"--{option}", "nexsus", "--out", tmp_path / "out")
-    assert f"{field}: must be one of" in message and not (tmp_path / "out").exists()
+    assert f"{option}: must be one of" in message and not (tmp_path / "out").exists()
 
 
 def test_what_is_wrong_with_the_scenario_and_with_the_names_is_reported_together(tmp_path):
@@ -80,11 +77,11 @@ def test_what_is_wrong_with_the_scenario_and_with_the_names_is_reported_together
 
 
 def test_stacks_are_compared_on_one_page_with_a_folder_for_each(tmp_path):
-    names = "proteus,proteus:nexus,proteus:clipper:least-completion"
+    names = "proteus,proteus:nexus,proteus:clipper"
     out = tmp_path / "results"
-    call_command("simulate", str(files(tmp_path)), compare=names, routing="uniform", out=out, stdout=io.StringIO())
+    call_command("simulate", str(files(tmp_path)), compare=names, out=out, stdout=io.StringIO())
     summaries = json.loads((tmp_path / "results" / "comparison.json").read_text())
-    runs = ["proteus_proteus_uniform", "proteus_nexus_uniform", "proteus_clipper_least-completion"]
+    runs = ["proteus", "proteus_nexus", "proteus_clipper"]
     assert list(summaries) == runs
     for name in runs:
         assert json.loads((tmp_path / "results" / name / "summary.json").read_text()) == summaries[name]
@@ -94,11 +91,11 @@ def test_stacks_are_compared_on_one_page_with_a_folder_for_each(tmp_path):
 
 
 def test_all_that_is_wrong_with_a_comparison_is_said_before_anything_runs(tmp_path):
-    named = ("--strategy", "proteus", "--compare", "proteus,protheus,proteus:a:b:c,")
+    named = ("--stack", "proteus", "--compare", "proteus,protheus,proteus:a:b,")
     message = refused(files(tmp_path), *named, "--out", tmp_path / "out")
-    assert "'proteus' is the same run as one before it" in message
+    assert "'proteus' is named twice" in message
     assert "not 'protheus'. Is 'proteus' meant?" in message
-    assert "STACK:BATCHING:ROUTING, not 'proteus:a:b:c'" in message and "not ''" in message
+    assert "batching: must be one of" in message and "not 'a:b'" in message and "not ''" in message
     assert not (tmp_path / "out").exists()
 
 
@@ -115,7 +112,7 @@ def test_results_replace_older_ones_and_leave_other_files_alone(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "taken").write_text("a file")
-    message = refused(files(tmp_path), "--strategy", "proteus", "--out", tmp_path / "taken")
+    message = refused(files(tmp_path), "--stack", "proteus", "--out", tmp_path / "taken")
     assert f"--out: {tmp_path}/taken cannot be written" in message
 
 

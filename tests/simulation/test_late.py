@@ -5,23 +5,26 @@ Failures on the way are put right and counted once.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.simulation import simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME
 from scheduler.simulation.late import LateEngine
 from scheduler.simulation.scenario import ControlSettings
-from scheduler.simulation.stacks import choose
+from workers.dispatch.stacks import DEFAULT, STACKS
 
 from .worlds import model, world
 
-STACK = choose("proteus", "nereus", "late-binding")
+#: late binding of what another strategy places
+STACK = replace(STACKS[DEFAULT], strategy="proteus")
 ONE = model("q", "m", cpu={1: 100, 2: 200})
 
 
 def timeline(scenario):
     """(outcome, when answered in ms) by query."""
-    record = simulate(scenario, "proteus", "nereus", "late-binding").record
+    record = simulate(scenario, STACK).record
     return [(o, pytest.approx(t * 1000)) for o, t in zip(record.outcome, record.answered, strict=True)]
 
 
@@ -94,8 +97,6 @@ def test_a_device_gives_up_what_would_be_late_and_that_is_counted_as_dropped():
 def test_devices_that_keep_their_times_answer_nothing_late(noise):
     arrivals = [(23.0 * i, "q") for i in range(600)]
     two = model("q", "m", cpu={1: 40, 2: 50, 4: 80})
-    summary = simulate(
-        world([two], arrivals, ["cpu"] * 2, profile_noise=noise, network_s=0.001), "proteus", "nereus", "late-binding"
-    ).summary
+    summary = simulate(world([two], arrivals, ["cpu"] * 2, profile_noise=noise, network_s=0.001), STACK).summary
     assert (summary["late"] == 0) if not noise else (summary["late"] < 12)
     assert summary["in_time"] > 580

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.simulation import simulate
@@ -9,8 +11,12 @@ from scheduler.simulation.devices import LateDevice
 from scheduler.simulation.engine import IN_TIME
 from scheduler.simulation.load_timing import may_load, too_many_load
 from scheduler.simulation.scenario import ControlSettings
+from workers.dispatch.stacks import DEFAULT, STACKS
 
 from .worlds import model, world
+
+#: late binding of what another strategy places
+LATE_PROTEUS = replace(STACKS[DEFAULT], strategy="proteus")
 
 # --- what is resident -------------------------------------------------------------------------------------------------
 
@@ -148,7 +154,7 @@ def test_a_sole_device_under_pressure_gets_the_quick_variant_that_it_needs():
     arrivals = [(400.0 * i, "q") for i in range(10)] + [(4000 + 20.0 * i, "q") for i in range(900)]
     control = ControlSettings(period_s=2, burst_check_s=1, initial_qps=2)
     scenario = world([SLOW, QUICK], arrivals, control=control, load_time_s=0.2, max_resident={"cpu": 1})
-    record = simulate(scenario, "proteus", "nereus", "late-binding").record
+    record = simulate(scenario, LATE_PROTEUS).record
     assert used(record)[1] == "accurate"
     assert record.outcome[-300:].count(IN_TIME) == 300 and set(used(record)[-300:]) == {"quick"}
 
@@ -163,7 +169,7 @@ def test_an_idle_device_loads_in_the_end_though_nothing_else_happens_there():
     arrivals = [(500.0, "q")] + [(2000 + 50.0 * i, "p") for i in range(400)]
     control = ControlSettings(period_s=1, burst_check_s=0.5, initial_qps=1)
     scenario = world([first, other], arrivals, ["cpu"] * 2, control=control, load_time_s=0.2, max_resident={"cpu": 1})
-    results = simulate(scenario, "proteus", "nereus", "late-binding")
+    results = simulate(scenario, LATE_PROTEUS)
     assert results.record.outcome[-100:].count(IN_TIME) == 100
 
 
@@ -182,16 +188,16 @@ def test_applications_share_one_device_with_one_place_and_every_query_is_counted
     arrivals = [(30.0 * i, f"q{i % 3}") for i in range(400)]
     control = ControlSettings(period_s=1, burst_check_s=0.5)
     scenario = world(models, arrivals, control=control, load_time_s=0.3, max_resident={"cpu": 1}, network_s=0.002)
-    s = simulate(scenario, "proteus", "nereus", "late-binding").summary
+    s = simulate(scenario, LATE_PROTEUS).summary
     assert s["in_time"] + s["late"] + s["dropped"] == 400 and s["in_time"] > 0
 
 
-@pytest.mark.parametrize("strategy", ["nereus", "proteus"])
-def test_what_is_loaded_already_is_no_load_of_the_next_plan_though_loads_take_no_time(strategy):
+@pytest.mark.parametrize("stack", [DEFAULT, LATE_PROTEUS])
+def test_what_is_loaded_already_is_no_load_of_the_next_plan_though_loads_take_no_time(stack):
     models = [model("q", "exact", 100, cpu={1: 40, 4: 60}), model("q", "rough", 80, cpu={1: 5, 4: 11})]
     arrivals = [(20 * i, "q") for i in range(500)]
     control = ControlSettings(period_s=1.0, burst_check_s=1000)
-    results = simulate(world(models, arrivals, ("cpu", "cpu"), control=control), strategy, "nereus", "late-binding")
+    results = simulate(world(models, arrivals, ("cpu", "cpu"), control=control), stack)
     first, *others = results.record.plans
     assert first.allocation.moves > 0 and len(others) > 5
     # Two devices can load two variants once each.

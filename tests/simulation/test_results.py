@@ -86,7 +86,7 @@ def test_a_run_too_short_for_a_drop_has_none():
 def test_applications_and_variants_are_counted_by_themselves_and_add_up():
     models = [EXACT, ROUGH, model("other", "only", 100, cpu={1: 20})]
     arrivals = [(60 * i, "q") for i in range(80)] + [(50 * i + 7, "other") for i in range(100)]
-    summary = simulate(world(models, arrivals, ["cpu", "cpu"]), "proteus", "proteus", "shares").summary
+    summary = simulate(world(models, arrivals, ["cpu", "cpu"]), "proteus").summary
     parts = summary["per_application"]
     assert list(parts) == ["q", "other"] and (parts["q"]["queries"], parts["other"]["queries"]) == (80, 100)
     for key in ("queries", "in_time", "late", "dropped"):

@@ -34,11 +34,11 @@ def test_the_forecaster_is_one_that_there_is(tmp_path):
     assert load(files(tmp_path)).control.forecaster == "trend"
     chosen = load(files(tmp_path, SCENARIO.replace("[control]", '[control]\nforecaster = "minute"')))
     assert chosen.control.forecaster == "minute"
-    with pytest.raises(ScenarioError, match=r"control\.forecaster: must be one of trend, learned, minute, not 'lstm'"):
+    with pytest.raises(ScenarioError, match=r"control\.forecaster: must be one of trend, minute, not 'lstm'"):
         load(files(tmp_path, SCENARIO.replace("[control]", '[control]\nforecaster = "lstm"')))
 
 
-@pytest.mark.parametrize("forecaster", ["trend", "learned", "minute"])
+@pytest.mark.parametrize("forecaster", ["trend", "minute"])
 def test_each_forecaster_plans_for_what_comes(tmp_path, forecaster):
     chosen = SCENARIO.replace("[control]", f'[control]\nforecaster = "{forecaster}"')
     summary = simulate(load(files(tmp_path, chosen)), "nereus").summary
@@ -87,7 +87,7 @@ BAD = {
     "a profile that is wrong by all": ("profile_error = 1\n" + SCENARIO, "profile_error: must be a number", "0.9"),
     "not a number": ("profile_noise = nan\n" + SCENARIO, "profile_noise: must be a number", "nan"),
     "bad batches": ("batches = [0]\n" + SCENARIO, "batches: must be a list of whole numbers of at least 1", "[0]"),
-    "no such column": (SCENARIO.replace("p50_ms", "p51_ms"), "latency: ", "Is 'p50_ms' meant?"),
+    "no such column": (SCENARIO.replace("p50_ms", "p51_ms"), "has no column 'p51_ms'", "Is 'p50_ms' meant?"),
     "no profiles": (SCENARIO.replace('profiles = "profiles.csv"', ""), "profiles: is needed", ""),
     "profiles missing": (SCENARIO.replace("profiles.csv", "other.csv"), "profiles: ", "cannot be read"),
     "no arrivals": (TRACED, "either a trace or a [generator]", ""),
@@ -105,10 +105,8 @@ BAD = {
     "endlessly many devices": (SCENARIO.replace("cpu = 2", f"cpu = {HUGE}"), "devices.cpu: must be", "100000"),
     "a path with NUL": (SCENARIO.replace("profiles.csv", "a\\u0000b"), "profiles: must not hold", "NUL"),
     "unknown stack": ('stack = "nerus"\n' + SCENARIO, "stack: must be one of", "Is 'nereus' meant?"),
-    "unknown strategy": ('strategy = "nerus"\n' + SCENARIO, "stack: must be one of", "Is 'nereus' meant?"),
-    "both names": ('stack = "nereus"\nstrategy = "nereus"\n' + SCENARIO, "strategy: is another name of stack", ""),
+    "batches of late binding": ('batching = "nexus"\n' + SCENARIO, "batching: nereus forms batches itself", ""),
     "unknown batching": ('batching = "nexsus"\n' + SCENARIO, "batching: must be one of", "Is 'nexus' meant?"),
-    "unknown routing": ('routing = "share"\n' + SCENARIO, "routing: must be one of", "Is 'shares' meant?"),
     "period": (SCENARIO.replace("period_s = 2", "period_s = 0"), "control.period_s: must be a number from 0.1", ""),
     "a table for a number": (SCENARIO + "[load_time_s]\na = 1\n", "load_time_s: must be a number", ""),
     "a number for a table": ("devices = 3\n" + SCENARIO.replace("[devices]\ncpu = 2\ngpu = 1", ""), "devices: ", "3"),
@@ -131,12 +129,12 @@ def test_all_faults_are_reported_together(tmp_path):
 
 
 def test_what_one_fault_hides_is_reported_with_it(tmp_path):
-    text = "strategy = 3\nrouting = 'share'\n" + SCENARIO.replace("cpu = 2", "cpu = -2").replace("poisson", "poison")
+    text = "stack = 3\nbatching = 'nexsus'\n" + SCENARIO.replace("cpu = 2", "cpu = -2").replace("poisson", "poison")
     with pytest.raises(ScenarioError) as error:
         load(files(tmp_path, text.replace("default = 200", "default = 200\ndogs = 1")))
     faults = error.value.faults
     assert [fault.split(":")[0] for fault in faults] == [
-        "devices.cpu", "strategy", "routing", "slo_ms.dogs", "generator.kind",
+        "devices.cpu", "stack", "batching", "slo_ms.dogs", "generator.kind",
     ]  # fmt: skip
 
 

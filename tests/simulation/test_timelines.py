@@ -7,15 +7,19 @@ import pytest
 from scheduler.simulation import simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME, LATE
 from scheduler.simulation.scenario import ControlSettings
+from workers.dispatch.stack import Stack, published
 
 from .worlds import model, world
 
 ONE = model("q", "m", cpu={1: 100, 2: 120})
 
 
-def timeline(scenario, batching="nexus", routing="shares", strategy="proteus"):
+PROTEUS, NEREUS = (published(name, "nexus", "shares") for name in ("proteus", "nereus"))
+
+
+def timeline(scenario, stack: Stack | str = PROTEUS):
     """(outcome, when answered in ms) by query."""
-    record = simulate(scenario, strategy, batching, routing).record
+    record = simulate(scenario, stack).record
     return [(o, pytest.approx(t * 1000)) for o, t in zip(record.outcome, record.answered, strict=True)]
 
 
@@ -70,15 +74,16 @@ def test_noise_makes_queries_late_that_were_decided_to_be_in_time():
     assert outcomes.count(IN_TIME) + outcomes.count(LATE) == 60
 
 
-@pytest.mark.parametrize("routing", ["shares", "least-completion"])
+@pytest.mark.parametrize("routing", ["shares", "active-first"])
 def test_two_equal_devices_share_the_queries(routing):
-    answers = timeline(world([ONE], [(0, "q"), (0, "q")], ["cpu", "cpu"]), "nexus", routing)
+    stack = published("proteus", "nexus", routing)
+    answers = timeline(world([ONE], [(0, "q"), (0, "q")], ["cpu", "cpu"]), stack)
     assert answers == [(IN_TIME, 100)] * 2
 
 
 def test_applications_take_turns_on_a_shared_device():
     other = model("p", "n", cpu={1: 20})
-    answers = timeline(world([ONE, other], [(0, "q"), (10, "p"), (20, "q")]), strategy="nereus")
+    answers = timeline(world([ONE, other], [(0, "q"), (10, "p"), (20, "q")]), NEREUS)
     assert answers == [(IN_TIME, 100), (IN_TIME, 120), (IN_TIME, 220)]
 
 
@@ -87,7 +92,7 @@ def test_a_plan_follows_what_has_arrived_and_queries_of_replaced_variants_are_no
     quick = model("q", "quick", 80, cpu={1: 10, 4: 20})
     arrivals = [(1000 + 10 * i, "q") for i in range(500)]
     control = ControlSettings(period_s=2, burst_check_s=1000, initial_qps=5)
-    record = simulate(world([slow, quick], arrivals, control=control), "proteus", "proteus", "shares").record
+    record = simulate(world([slow, quick], arrivals, control=control), "proteus").record
     used = [record.variants[v][1] if v >= 0 else None for v in record.variant]
     first, last = record.plans[0].allocation, record.plans[-1].allocation
     assert [p.variant for p in first.placements] == ["q/accurate"]
@@ -111,7 +116,7 @@ def test_a_variant_that_is_to_be_loaded_leaves_its_devices_queries_to_ready_ones
     arrivals = [(6000 + 12.5 * i, "q") for i in range(1200)]
     control = ControlSettings(period_s=2, burst_check_s=1, initial_qps=5)
     scenario = world([slow, quick], arrivals, ["cpu"] * 3, control=control, load_time_s=1.0)
-    results = simulate(scenario, "proteus", "nexus", "least-completion")
+    results = simulate(scenario, published("proteus", "nexus", "active-first"))
     assert results.summary["in_time"] + results.summary["late"] + results.summary["dropped"] == 1200
     assert results.record.outcome[-400:].count(IN_TIME) == 400
 
@@ -119,7 +124,7 @@ def test_a_variant_that_is_to_be_loaded_leaves_its_devices_queries_to_ready_ones
 def test_no_more_variants_are_resident_than_allowed():
     models = [model(f"q{i}", "m", cpu={1: 10, 4: 20}) for i in range(4)]
     arrivals = [(10 * i, f"q{i % 4}") for i in range(200)]
-    free = simulate(world(models, arrivals), "nereus", "nexus", "shares")
-    tight = simulate(world(models, arrivals, max_resident={"cpu": 2}), "nereus", "nexus", "shares")
+    free = simulate(world(models, arrivals), NEREUS)
+    tight = simulate(world(models, arrivals, max_resident={"cpu": 2}), NEREUS)
     assert len(free.record.plans[0].allocation.placements) == 4 and free.summary["in_time"] == 200
     assert len(tight.record.plans[0].allocation.placements) == 2 and tight.summary["in_time"] == 100

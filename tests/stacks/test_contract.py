@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler.allocation import strategies
 from scheduler.allocation.reasons import explained
 from scheduler.allocation.verification import violations
 from scheduler.simulation import simulate
 from scheduler.simulation.scenario import ControlSettings
 from scheduler.simulation.stacks import ALL, POLICIES, ROUTERS, choose
+from scheduler.stacks import strategies
 from scheduler.stacks.registry import PAPERS
 from tests.allocation.worlds import changed, problems, slow_to_load, with_loaded
 from tests.examples import examples
@@ -144,7 +144,7 @@ def hopeless(query, seen: QueueView) -> bool:
 def resident(draw) -> list[Candidate]:
     """Up to four resident variants of one application; the first is the planned one."""
     found = [draw(candidates()) for _ in range(draw(st.integers(2, 4)))]
-    return [Candidate(i, 100.0 - 7 * i, c.latency, c.max_batch, planned=i == 0) for i, c in enumerate(found)]
+    return [Candidate(i, 100.0 - 7 * i, c.latency, c.max_batch) for i, c in enumerate(found)]
 
 
 @every_policy

@@ -23,7 +23,7 @@ for package in ("console", "registry", "scheduler", "workers"):
     for found in pkgutil.walk_packages([package], package + "."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
-from scheduler.allocation.strategies import names
+from scheduler.stacks.strategies import names
 from scheduler.simulation import simulate
 from scheduler.simulation.stacks import ALL
 from tests.simulation.worlds import model, world

@@ -129,7 +129,7 @@ def test_policies_travel_with_the_plan(cluster, stack):
         assert [names[id] for id in planned.variants] == [f"{planned.application}-quick", f"{planned.application}-good"]
         assert planned.devices and planned.policies[-1].load >= 150
         here = [device for device in wire.devices if device.device in planned.devices]
-        assert all({r.variant.id for r in (*d.residents, *d.relief)} == set(planned.variants) for d in here)
+        assert all({r.variant.id for r in (*d.residents, *d.standby_residents)} == set(planned.variants) for d in here)
     assert len(msgspec.json.encode(wire.policies)) < 100_000
     # The next plan builds on this one, read from its row.
     assert hosts(make_plan("period")) == hosts(plan)
@@ -150,21 +150,3 @@ def test_policies_are_stored_once_and_read_as_part_of_the_allocation(cluster, st
     # Plans of older releases have them in the allocation.
     plan.allocation["policies"] = shown[:1]
     assert plan.whole_allocation["policies"] == shown[:1]
-
-
-def test_the_budget_of_cores_is_kept_and_dear_cores_are_saved(cluster, settings):
-    settings.NEREUS = replace(settings.NEREUS, stack="infadapter")
-    arrive(40)
-    free = make_plan("manual")
-    cores = {device["id"]: device["cores"] for device in free.problem["devices"]}
-
-    def used(plan: Plan) -> int:
-        return sum(cores[device] for device, variants in hosts(plan).items() if variants)
-
-    assert used(free) > 1
-    settings.NEREUS = replace(settings.NEREUS, infadapter_cores=min(cores.values()))
-    assert used(make_plan("manual")) <= min(cores.values())
-    settings.NEREUS = replace(settings.NEREUS, infadapter_cores=0, infadapter_beta=1000.0)
-    thrifty = make_plan("manual")
-    assert thrifty.served == pytest.approx(thrifty.demand)
-    assert {name for names in hosts(thrifty).values() for name in names} == {"digits-quick", "letters-quick"}

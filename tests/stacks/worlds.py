@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
-from scheduler.allocation.strategies import get
+from scheduler.stacks.strategies import get
 from tests.allocation.worlds import line, variant, with_loaded
 
 #: applications a and b on three slow devices and one quick one; rates are rows/s of a dedicated device, SLO 200 ms

@@ -1,7 +1,4 @@
-"""Whole V2 bodies are parsed as the protocol says.
-
-Anything else is refused in words.
-"""
+"""Whole V2 bodies are parsed as the protocol says. Anything else is refused in words."""
 
 from __future__ import annotations
 

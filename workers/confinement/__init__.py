@@ -1,9 +1,8 @@
 """Confinement of processes that run uploaded models, on Linux.
 
-It uses Landlock, seccomp and resource limits.
-
-Entry points: :func:`confine_inspection`, :func:`confine_executor`, and :func:`isolation` for what this kernel can do.
-Imports no other package of Nereus. ``docs/security.md`` says what is promised.
+It uses Landlock, seccomp and resource limits. Entry points: :func:`confine_inspection`, :func:`confine_executor`, and
+:func:`isolation` for what this kernel can do. Imports no other package of Nereus. ``docs/security.md`` says what is
+promised.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ _CUDA_SCRATCH = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Isolation:
-    """The means that keep a model apart from its box."""
-
     landlock: int  # the ABI of its domain, 0 without one
     seccomp: bool  # whether a filter forbids system calls
     threads: int = 0  # how many ran before, which Landlock does not confine
@@ -58,7 +55,6 @@ class Isolation:
 
 
 def isolation() -> Isolation:
-    """What this kernel offers to processes that are confined from their start."""
     return Isolation(landlock.abi(), seccomp.available())
 
 

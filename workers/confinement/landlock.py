@@ -1,9 +1,8 @@
 """A Landlock domain: the files, TCP, sockets and signals that stay in reach.
 
-It holds for this thread and those that it starts later. Sockets are abstract unix sockets.
-
-By ctypes (linux/landlock.h); degrades by ABI, as the kernel's documentation advises. Rules hold for inodes: a folder's
-rule covers what is in it when that is opened, and a folder that is replaced has no rule any more.
+It holds for this thread and those that it starts later. Sockets are abstract unix sockets. By ctypes
+(linux/landlock.h); degrades by ABI, as the kernel's documentation advises. Rules hold for inodes: a folder's rule
+covers what is in it when that is opened, and a folder that is replaced has no rule any more.
 """
 
 from __future__ import annotations

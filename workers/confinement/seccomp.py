@@ -1,9 +1,8 @@
 """A seccomp filter of system calls that this process can no longer make.
 
-It holds for the process's threads, too. Linux, by ctypes.
-
-The filter is classic BPF (linux/seccomp.h, linux/filter.h). It names what is forbidden: Python, numpy, onnxruntime and
-CUDA need others on each kernel and C library. Calls newer than the table are answered as by an older kernel.
+It holds for the process's threads, too. Linux, by ctypes. The filter is classic BPF (linux/seccomp.h, linux/filter.h).
+It names what is forbidden: Python, numpy, onnxruntime and CUDA need others on each kernel and C library. Calls newer
+than the table are answered as by an older kernel.
 """
 
 from __future__ import annotations

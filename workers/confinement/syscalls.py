@@ -1,9 +1,7 @@
 """Numbers of the system calls that confined processes may not make.
 
-Some are forbidden with certain arguments only.
-
-For the two architectures that Nereus runs on: ``name=x86_64/aarch64``, -1 where the architecture lacks the call.
-Source: the kernel's ``unistd_64.h`` and ``asm-generic/unistd.h``.
+Some are forbidden with certain arguments only. For the two architectures that Nereus runs on: ``name=x86_64/aarch64``,
+-1 where the architecture lacks the call. Source: the kernel's ``unistd_64.h`` and ``asm-generic/unistd.h``.
 """
 
 from __future__ import annotations

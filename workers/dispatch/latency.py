@@ -67,7 +67,6 @@ class LatencyModel:
         return s0 + (s1 - s0) * (rows - b0) / (b1 - b0)
 
     def seconds(self, rows: int) -> float:
-        """Seconds for ``rows`` rows (0 rows: 0)."""
         table = self._table
         if rows < len(table):
             return table[rows]

@@ -266,7 +266,6 @@ class LatencyCorrections(dict[ServingOption, float]):
         return True
 
     def _first_guess(self, option: ServingOption) -> tuple[float, float]:
-        """Mean and deviation of an option that has not run here."""
         return self._inherited.get(option.variant) or (self.common.mean, self.common.deviation)
 
     def learn(self, option: ServingOption, ratio: float, expected_s: float, now: float) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 
 #: by waiting rows, from 1: (least slack of the head in seconds, value), ascending; the first one begins at 0
 Steps = tuple[tuple[tuple[float, int], ...], ...]
@@ -20,37 +21,14 @@ class LoadPolicy:
 
     Attributes:
         steps: places of variants. Longer queues are taken for the longest one.
-        batches: rows of a batch; empty: all that wait.
     """
 
     load: float
     steps: Steps
-    batches: Steps = ()
-
-    @property
-    def longest(self) -> int:
-        """Rows of the longest queue."""
-        return len(self.steps)
 
     def choose(self, rows: int, slack_s: float) -> int:
-        """The place of the variant to run."""
-        return _at(self.steps, rows, slack_s)
-
-    def batch(self, rows: int, slack_s: float) -> int:
-        """Number of the waiting rows to run at once."""
-        if not self.batches:
-            return rows
-        some = _at(self.batches, rows, slack_s)
-        return some if some < len(self.batches) else rows
-
-
-def _at(steps: Steps, rows: int, slack_s: float) -> int:
-    mine = steps[min(rows, len(steps)) - 1]
-    return mine[max(0, bisect_right(mine, slack_s, key=_slack) - 1)][1]
-
-
-def _slack(step: tuple[float, int]) -> float:
-    return step[0]
+        by_slack = self.steps[min(rows, len(self.steps)) - 1]
+        return by_slack[max(0, bisect_right(by_slack, slack_s, key=itemgetter(0)) - 1)][1]
 
 
 @dataclass(frozen=True)
@@ -64,10 +42,6 @@ class PolicySet:
 
     variants: tuple[Hashable, ...]
     policies: tuple[LoadPolicy, ...]
-    _loads: tuple[float, ...] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_loads", tuple(policy.load for policy in self.policies))
 
     def at(self, load: float) -> LoadPolicy | None:
         """Return the policy of the lowest load that is at least this one.
@@ -75,7 +49,7 @@ class PolicySet:
         Returns:
             None: the load is above all of them.
         """
-        place = bisect_left(self._loads, load)
+        place = bisect_left(self.policies, load, key=attrgetter("load"))
         return self.policies[place] if place < len(self.policies) else None
 
 

@@ -14,7 +14,7 @@ from workers.protocol.frames import Buffer, ResultTensor
 
 from . import padding
 from .batch import DispatchedBatch
-from .codec import DATATYPES, CodecError, encode, packed
+from .codec import DATATYPE_OF, CodecError, encode, packed
 from .request_shapes import CheckedShape
 from .runtime import Arrays, RunError, RunnableModel
 
@@ -93,7 +93,7 @@ def _answers(
         headers, body = [], []
         for name in group[0].outputs:
             array = arrays[name]
-            datatype = DATATYPES.get(array.dtype)
+            datatype = DATATYPE_OF.get(array.dtype)
             if datatype is not None:
                 headers.append(ResultTensor(name, datatype, array.shape, array.nbytes))
                 body.append(packed(array))

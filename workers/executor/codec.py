@@ -19,7 +19,7 @@ from workers.protocol.frames import Buffer, TensorHeader
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES: dict[str, np.dtype] = {**NUMPY, "BF16": BF16}
 #: V2 datatypes by the type of arrays whose elements are of a fixed size
-DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
+DATATYPE_OF = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH = struct.Struct("<I")
 #: bytes of an array that are rather copied than shared
 SMALL = 2048
@@ -88,7 +88,7 @@ def encode(name: str, array: np.ndarray) -> tuple[TensorHeader, Buffer]:
             parts += (_LENGTH.pack(len(raw)), raw)
         data: Buffer = b"".join(parts)
         return TensorHeader(name, "BYTES", shape, len(data)), data
-    datatype = DATATYPES.get(array.dtype)
+    datatype = DATATYPE_OF.get(array.dtype)
     if datatype is None:
         raise CodecError(f"{name}: arrays of {array.dtype} have no V2 datatype")
     return TensorHeader(name, datatype, shape, array.nbytes), packed(array)

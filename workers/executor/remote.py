@@ -10,12 +10,12 @@ import socket
 from collections.abc import Callable
 
 from workers import log
-from workers.certificates import CertificateError
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frame_limits import PeerLimits
 from workers.protocol.frames import Cluster
-from workers.transport.endpoints import MemberListener
-from workers.transport.identity import PeerIdentity
+from workers.trust.authority import CertificateError
+from workers.trust.endpoints import MemberListener
+from workers.trust.member import PeerIdentity
 
 _log = log.get("executor.remote")
 

@@ -126,7 +126,7 @@ class Residency:
 
     async def _load_standbys(self, target: Apply, applications: dict[str, ApplicationSpec]) -> None:
         """Load standby variants once the plan is in force, into free memory only."""
-        for resident in target.plan.relief:
+        for resident in target.plan.standby_residents:
             application = applications.get(resident.variant.application)
             path = target.paths.get(resident.variant.digest)
             if self._target is not target or application is None or path is None:
@@ -204,7 +204,7 @@ class Residency:
                 loaded.role, changed = Role.STANDBY, True
         if changed:
             self._rearrange()
-        allowed = self._target.plan.standby if self._target is not None else None
+        allowed = self._target.plan.may_stay if self._target is not None else None
         standbys = self._standbys()
         victims = [loaded for loaded in standbys if allowed is not None and loaded.id not in allowed]
         standbys = [loaded for loaded in standbys if loaded not in victims]
@@ -220,7 +220,7 @@ class Residency:
         # A plan on its way may want some of them.
         wanted = set()
         if self._target is not None:
-            wanted = {r.variant.id for r in (*self._target.plan.residents, *self._target.plan.relief)}
+            wanted = {r.variant.id for r in (*self._target.plan.residents, *self._target.plan.standby_residents)}
         idle = (w for w in self.loaded.values() if w.role is Role.STANDBY and not w.closing and w.id not in wanted)
         return sorted((w for w in idle if not self._queue.needs(w.id)), key=lambda w: (w.used_at, w.id))
 

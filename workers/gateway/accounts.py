@@ -236,11 +236,7 @@ class Accounts:
         self._metrics.latency.forget(applications)
 
     def take_second(self, applications: Collection[str]) -> dict[str, ApplicationStats]:
-        """End the present second, and return its statistics by application.
-
-        They are those of all ``applications``, and of others that had queries. Arrivals count in the second in which
-        they arrive, all else in that of the answer.
-        """
+        """End the present second; its statistics of all ``applications``, and of others that had queries."""
         for name, latencies_s in self._latencies.items():
             second, ordered = self._seconds[name], sorted(latencies_s)
             second.p50_ms, second.p95_ms = _quantile(ordered, 0.50) * 1e3, _quantile(ordered, 0.95) * 1e3

@@ -94,9 +94,6 @@ class BindingDriver:
     def held(self) -> list[InFlightQuery]:
         return list(self._held.values())
 
-    def expired(self, now: float) -> list[InFlightQuery]:
-        return [flight for flight in self._held.values() if flight.expires <= now]
-
     def __len__(self) -> int:
         return len(self._held)
 

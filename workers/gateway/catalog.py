@@ -28,7 +28,7 @@ class Catalog:
         for device in self.config.plan.devices:
             for resident in device.residents:
                 self._residents.setdefault(resident.variant.application, []).append((device.device, resident))
-            for resident in (*device.residents, *device.relief):
+            for resident in (*device.residents, *device.standby_residents):
                 known = resident.variant
                 self._variants.setdefault(known.application, {})[known.name] = known
 

@@ -110,13 +110,7 @@ class Core:
             self._driver.submit(flight)
 
     def _pass_on(self, flight: InFlightQuery, now: float) -> bool:
-        """Leave a query to the next core, or to devices still to come.
-
-        The next core gets it where this one stops.
-
-        Returns:
-            False: there are none, or the query's time is up.
-        """
+        """Leave a query to the next core where this one stops, or to devices still to come; False: there are none."""
         if self._retired:
             flight.front.finish(flight, HandedBack())
         elif now < flight.due and self._executors.taking_over(now):
@@ -419,9 +413,10 @@ class Core:
 
     def sweep(self, now: float) -> None:
         self._look_at_quiet(now)
-        for flight in [*self._driver.expired(now), *self._sent.expired(now)]:
-            self._timed_out(flight)
         self._suspects.sweep(now)
+        for flight in self.flights:
+            if flight.expires <= now:
+                self._timed_out(flight)
         self._decide_postponed()
 
     def _timed_out(self, flight: InFlightQuery) -> None:

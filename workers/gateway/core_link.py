@@ -24,7 +24,7 @@ from workers.protocol.fronts import (
     WithdrawQueries,
 )
 from workers.protocol.gateways import CoreStatus, Ping
-from workers.transport.endpoints import Endpoint, TlsClient, connect
+from workers.trust.endpoints import Endpoint, TlsClient, connect
 
 from . import errors
 from .errors import Unavailable

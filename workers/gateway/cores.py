@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from workers import log
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Hello
-from workers.transport.endpoints import Endpoint
-from workers.transport.identity import PeerIdentity
+from workers.trust.endpoints import Endpoint
+from workers.trust.member import PeerIdentity
 
 from .core_link import CoreLink
 from .front import Front

@@ -47,7 +47,8 @@ class DeviceOptions:
         for device, residents in self._newest.items():
             self._older.setdefault(device, {}).update(residents)
         self._newest = {
-            device.device: {r.variant.id: r for r in (*device.relief, *device.residents)} for device in plan.devices
+            device.device: {r.variant.id: r for r in (*device.standby_residents, *device.residents)}
+            for device in plan.devices
         }
         self._planned = {(device.device, r.variant.id) for device in plan.devices for r in device.residents}
         self._policies = {}

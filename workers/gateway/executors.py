@@ -31,7 +31,7 @@ from workers.protocol.frames import (
     WarmVariant,
 )
 from workers.protocol.specs import Reach
-from workers.transport.endpoints import Endpoint, TlsClient, connect
+from workers.trust.endpoints import Endpoint, TlsClient, connect
 
 from .leases import DeviceLease
 

@@ -19,8 +19,8 @@ from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.frames import Hello
 from workers.protocol.fronts import FrontStats, FrontTotals
 from workers.settings import Settings
-from workers.transport.endpoints import Endpoint
-from workers.transport.identity import stored_key
+from workers.trust.endpoints import Endpoint
+from workers.trust.member import stored_key
 
 from .accounts import Accounts, Limits
 from .admin_socket import AdminSocket
@@ -256,8 +256,7 @@ class Gateway:
 
     def _page(self) -> bytes:
         status = self._cores.chosen.status()
-        self._metrics.refresh(status, self._front.accounts.queries, self.ready, self._here is not None)
-        return self._metrics.text()
+        return self._metrics.text(status, self._front.accounts.queries, self.ready, self._here is not None)
 
 
 def _unknown(options: GatewayOptions, config: GatewayConfig) -> bool:

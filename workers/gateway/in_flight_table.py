@@ -44,9 +44,6 @@ class InFlightTable:
     def flights(self) -> list[InFlightQuery]:
         return [flight for flights in self._by_device.values() for flight in flights.values()]
 
-    def expired(self, now: float) -> list[InFlightQuery]:
-        return [flight for flights in self._by_device.values() for flight in flights.values() if flight.expires <= now]
-
     # --- there --------------------------------------------------------------------------------------------------------
 
     def dispatch(self, batch: Dispatch, now: float) -> bool:

@@ -99,14 +99,9 @@ class Metadata:
         return entries
 
     def statistics(self, model: str | None, version: str | None, client: str) -> dict[str, Any]:
-        """Return inference statistics by application, in Triton's form.
+        """Return inference statistics of the applications that a key reaches, in Triton's form. Raises NotFound.
 
-        Only applications that the key with the hash ``client`` reaches are in it. Statistics are kept by application; a
-        request for one variant gets its application's. Each of several fronts answers for all, with the totals that the
-        others sent last.
-
-        Raises:
-            NotFound: there is no such application or planned variant.
+        A request for one variant gets its application's. Each of several fronts answers for all.
         """
         catalog = self._front.catalog
         if model is not None:

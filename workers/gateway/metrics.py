@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client import Counter, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from workers.counting import Histograms
@@ -30,13 +31,12 @@ class GatewayMetrics(Collector):
 
     def __init__(self, gateway: str | None = None) -> None:
         self._gateway = gateway
-        self.registry = CollectorRegistry()
         self.totals: Mapping[str, ApplicationTotals] = {}
         self._invalid = Counter(
             "nereus_gateway_invalid_requests_total",
             "Requests refused before they counted as queries",
             ("status",),
-            registry=self.registry,
+            registry=None,
         )
         self.latency = Histograms(
             "nereus_gateway_latency_seconds",
@@ -45,40 +45,14 @@ class GatewayMetrics(Collector):
             _LATENCY,
         )
         self.rerouted = Counter(
-            "nereus_gateway_rerouted_total", "Queries sent to another device after the first", registry=self.registry
+            "nereus_gateway_rerouted_total", "Queries sent to another device after the first", registry=None
         )
-        self.in_flight = Gauge("nereus_gateway_in_flight", "Queries in flight", registry=self.registry)
-        self.held = Gauge("nereus_gateway_held", "Queries that wait for a device", registry=self.registry)
         self.batch_rows = Histograms("nereus_gateway_grant_rows", "Rows of dispatched batches", (), _ROWS)
-        self._outstanding = Gauge(
-            "nereus_gateway_outstanding", "Queries sent and not yet answered", ("device",), registry=self.registry
-        )
-        self.plan_version = Gauge(
-            "nereus_gateway_plan_version", "The plan that all applications follow", registry=self.registry
-        )
-        self.ready = Gauge("nereus_gateway_ready", "1 when every planned application is warm", registry=self.registry)
-        self.registry.register(self.latency)
-        self.registry.register(self.batch_rows)
+        self._gauges: list[Metric] = []
 
     def invalid(self, status: int | str) -> None:
         """A request was refused before it counted as a query, with this status of HTTP, or of gRPC by name."""
         self._invalid.labels(str(status)).inc()
-
-    def refresh(self, status: CoreStatus, in_flight: int, ready: bool, core_here: bool) -> None:
-        """Update all gauges.
-
-        Args:
-            core_here: the core is in this process. Only then are its own gauges updated, so that sums over processes
-                count them once.
-        """
-        self.in_flight.set(in_flight)
-        self.plan_version.set(status.adopted or 0)
-        self.ready.set(ready)
-        if core_here:
-            self.held.set(status.held)
-            self._outstanding.clear()
-            for device, known in status.devices.items():
-                self._outstanding.labels(device).set(known.outstanding)
 
     def collect(self) -> Iterator[Metric]:
         queries = CounterMetricFamily(
@@ -97,12 +71,30 @@ class GatewayMetrics(Collector):
             for outcome in _OUTCOMES:
                 if count := getattr(total, outcome):
                     queries.add_metric((application, outcome), count)
-        for family in (queries, accuracy, *self.registry.collect()):
+        counted = [self._invalid, self.rerouted, self.latency, self.batch_rows]
+        for family in (queries, accuracy, *self._gauges, *itertools.chain(*(one.collect() for one in counted))):
             if self._gateway is not None:
                 family.samples = [
                     sample._replace(labels={**sample.labels, "gateway": self._gateway}) for sample in family.samples
                 ]
             yield family
 
-    def text(self) -> bytes:
+    def text(self, status: CoreStatus, in_flight: int, ready: bool, core_here: bool) -> bytes:
+        """Render all metrics.
+
+        Args:
+            core_here: the core is in this process. Only then are its own gauges among them, so that sums over processes
+                count them once.
+        """
+        gauge = GaugeMetricFamily
+        self._gauges = [
+            gauge("nereus_gateway_in_flight", "Queries in flight", in_flight),
+            gauge("nereus_gateway_plan_version", "The plan that all applications follow", status.adopted or 0),
+            gauge("nereus_gateway_ready", "1 when every planned application is warm", ready),
+        ]
+        if core_here:
+            outstanding = gauge("nereus_gateway_outstanding", "Queries sent and not yet answered", labels=("device",))
+            for device, known in status.devices.items():
+                outstanding.add_metric((device,), known.outstanding)
+            self._gauges += [gauge("nereus_gateway_held", "Queries that wait for a device", status.held), outstanding]
         return generate_latest(self)

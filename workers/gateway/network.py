@@ -34,12 +34,7 @@ STALE_S = 10.0
 class RttEstimator:
     """A high quantile of the round trip over the latest :data:`RTT_WINDOW` queries.
 
-    The executor's own work is left out.
-
     A sample is the core's round trip less the executor's queue and run times (seconds).
-
-    Attributes:
-        seconds: the estimate.
     """
 
     def __init__(self) -> None:

@@ -11,8 +11,8 @@ from workers import disk
 from workers.addresses import Address
 from workers.protocol.frame_limits import QueryLimits
 from workers.settings import Settings
-from workers.transport.endpoints import TlsClient
-from workers.transport.identity import client_context, identity_file
+from workers.trust.endpoints import TlsClient
+from workers.trust.member import client_context, identity_file
 
 
 class CannotListen(OSError):

@@ -29,8 +29,8 @@ from workers.protocol.fronts import (
 from workers.protocol.gateways import CoreStatus, Ping, Pong
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.specs import ApplicationStats
-from workers.transport.endpoints import MemberListener
-from workers.transport.identity import PeerIdentity
+from workers.trust.endpoints import MemberListener
+from workers.trust.member import PeerIdentity
 from workers.v2.query import MOST, Terms, V2Query
 
 from .core import Core
@@ -52,10 +52,6 @@ class RemoteFront:
         self._terms: dict[tuple, Terms] = {}
         #: of a front on this box, as received last
         self.totals = FrontTotals()
-
-    @property
-    def flights(self) -> list[InFlightQuery]:
-        return list(self._flights.values())
 
     # --- from the front -----------------------------------------------------------------------------------------------
 
@@ -178,26 +174,13 @@ class Fronts:
         self._server: asyncio.Server | None = None
 
     async def listen(self, path: Path) -> None:
-        """Listen to fronts of this box, in place of an earlier process that was killed.
-
-        Args:
-            path: of a unix socket.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Listen to fronts of this box, in place of an earlier process that was killed. Raises OSError."""
         path.unlink(missing_ok=True)
         self._path = path
         self._server = await asyncio.get_running_loop().create_unix_server(self._connection, str(path))
 
     def listen_to_members(self, listener: socket.socket, limits: PeerLimits) -> None:
-        """Listen to fronts of other boxes once this member has a certificate.
-
-        It gets one by :meth:`certified`.
-
-        Args:
-            limits: of their frames.
-        """
+        """Listen to fronts of other boxes once this member has a certificate (:meth:`certified`)."""
         self._members = MemberListener(listener, self._connection, self._listed, limits)
 
     async def certified(self, pem: bytes) -> None:

@@ -204,19 +204,21 @@ class Rest(Edge):
             # Strangers are not to displace the heads of clients.
             head.remembered = False
             return _Admitted(self._open[path])
-        model_path = self._model_path(path)
-        if path not in self._fixed and model_path is None and path[:1] != ("v2",):
+        if path[:1] != ("v2",):
             raise NotFound(f"path {_shown(head.target)}: not found; the Open Inference Protocol (V2) is below /v2")
         client = head.client = self._front.catalog.authenticate(headers.get(b"authorization"))
-        if path in self._fixed:
-            methods, call = self._fixed[path]
-            model, version = "", None
-        elif model_path is None:
+        model, version, route = "", None, self._fixed.get(path)
+        if route is None and path[1] == "models" and len(path) > 2:
+            # /v2/models/M[/versions/V][/VERB]
+            model, rest = path[2], path[3:]
+            if rest[:1] == ("versions",) and len(rest) > 1:
+                version, rest = rest[1], rest[2:]
+            route = self._of_model.get("/".join(rest))
+            if route is not None:
+                self._front.catalog.permit(client, model)
+        if route is None:
             raise self._no_such(path, head)
-        else:
-            model, version, verb = model_path
-            self._front.catalog.permit(client, model)
-            methods, call = self._of_model[verb]
+        methods, call = route
         _allow(method, methods)
         if method != "POST":
             _no_body(head)
@@ -241,18 +243,6 @@ class Rest(Edge):
         served = ["/" + "/".join(parts) for parts in (*self._open, *self._fixed)]
         served += ["/v2/models/M[/versions/V]" + ("/" + verb if verb else "") for verb in self._of_model]
         return UnsupportedMethod(f"path {_shown(head.target)}: {what}; supported are {', '.join(served)}")
-
-    def _model_path(self, path: tuple[str, ...]) -> tuple[str, str | None, str] | None:
-        """(model, version, verb) of ``/v2/models/M[/versions/V][/VERB]``."""
-        if len(path) < 3 or path[:2] != ("v2", "models"):
-            return None
-        model, rest, version = path[2], path[3:], None
-        if len(rest) >= 2 and rest[0] == "versions":
-            version, rest = rest[1], rest[2:]
-        verb = rest[0] if rest else ""
-        if len(rest) > 1 or verb not in self._of_model or (rest and verb == ""):
-            return None
-        return model, version, verb
 
     # --- queries ---
 
@@ -396,14 +386,7 @@ def _slow(body: Buffer, header_length: int | None, text: bool) -> bool:
 
 
 def _decompressed(encoding: bytes, body: Buffer, most: int) -> Buffer | None:
-    """Return a body decompressed.
-
-    Returns:
-        None: that is too much for the event loop.
-
-    Raises:
-        GatewayError: the body is too large or cannot be decompressed.
-    """
+    """Return a body decompressed; None: that is too much for the event loop. Raises GatewayError."""
     try:
         return compression.decompress(encoding, body, min(most, IN_LOOP_BYTES))
     except compression.CompressionError as error:

@@ -16,8 +16,8 @@ from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, Moved
 from workers.protocol.gateways import CoreStatus, DeviceStatus
 from workers.protocol.specs import DevicePlan, PeerSpec
-from workers.transport.endpoints import Endpoint, TlsClient
-from workers.transport.identity import PeerIdentity
+from workers.trust.endpoints import Endpoint, TlsClient
+from workers.trust.member import PeerIdentity
 
 from .adoption import Adoption
 from .bursts import BurstDetector

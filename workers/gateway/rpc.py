@@ -19,7 +19,7 @@ from workers.v2 import grpc
 from workers.v2 import inference_pb2 as pb
 from workers.v2.grpc_memory import GrpcMemory
 from workers.v2.grpc_template import GrpcTemplate
-from workers.v2.query import V2Query
+from workers.v2.query import V2Error, V2Query
 
 from .body_sizes import BodySizes
 from .catalog import Catalog
@@ -165,8 +165,10 @@ class Rpc(Edge):
         return query, target
 
     def render(self, flight: InFlightQuery, answer: Answer) -> bytes:
-        parameters, version = answer.parameters(), answer.run.variant
-        return grpc.render(flight.query, flight.spec.name, version, parameters, answer.headers, answer.parts)
+        # Every response has a template, unless the model left out an output.
+        given = {header.name for header in answer.headers}
+        missing = [name for name, _ in flight.query.terms.outputs if name not in given]
+        raise V2Error(f"outputs.{', '.join(missing)}: the model did not give it")
 
     def respond(self, reply: Reply, response: Buffer) -> None:
         reply.settle(response)

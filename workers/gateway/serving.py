@@ -8,14 +8,15 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from workers import __version__, control_trust, log, machine
+from workers import __version__, log, machine
 from workers.addresses import Address
-from workers.certificates import CertificateError
 from workers.link import MemberLink, Membership
 from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
 from workers.settings import Settings
-from workers.tls import ServerIdentity, control_context
-from workers.transport.identity import MemberIdentity
+from workers.trust.authority import CertificateError
+from workers.trust.control_plane import control_context, follow
+from workers.trust.member import MemberIdentity
+from workers.trust.server import ServerIdentity
 
 from .gateway import Gateway
 from .options import CannotListen, GatewayOptions
@@ -67,7 +68,7 @@ async def serve(settings: Settings, number: int = 1) -> int:
     join()
     watching += [asyncio.create_task(identity.watch()) for identity in (http_tls, grpc_tls) if identity is not None]
     if member:
-        watching.append(asyncio.create_task(control_trust.follow(settings)))
+        watching.append(asyncio.create_task(follow(settings)))
     await stop.wait()
     for task in watching:
         task.cancel()

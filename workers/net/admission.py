@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 
 from .limits import RefusalLimits
 
@@ -17,35 +17,15 @@ from .limits import RefusalLimits
 FREED_PART = 16
 
 
-class Evictable(Protocol):
-    """A connection that may be closed to make room.
-
-    Attributes:
-        address: its peer's, as :func:`peer_address` gives it.
-        holder: the API key of its latest admitted request, before that its peer address. Connections of one holder
-            count together.
-        touched: ``time.monotonic()`` when it last made progress.
-    """
-
-    address: str
-    holder: str
-    touched: float
-
-    @property
-    def idle(self) -> bool:
-        """No request has arrived or is being answered."""
-
-    def evict_idle(self) -> None:
-        """Close."""
+Kept = TypeVar("Kept")
 
 
-Kept = TypeVar("Kept", bound=Evictable)
-
-
-class Connections(set[Kept], Generic[Kept]):
+class Connections(set[Kept]):
     """The open connections of a server, within limits.
 
-    There is a limit for all of them, and one for each peer address.
+    Each connection has an ``address``, its :func:`peer_address`; a ``holder``, the API key of its latest admitted
+    request or else the address, under which connections count together; ``touched``, ``time.monotonic()`` of its
+    latest progress; ``idle``, whether no request has arrived or is being answered; and ``evict_idle()``, which closes.
 
     Args:
         most: of all.

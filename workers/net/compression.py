@@ -1,7 +1,4 @@
-"""gzip and deflate of HTTP bodies and gRPC messages, limited in both directions.
-
-Pure.
-"""
+"""gzip and deflate of HTTP bodies and gRPC messages, limited in both directions. Pure."""
 
 from __future__ import annotations
 
@@ -66,7 +63,6 @@ def decompress(encoding: bytes, data: Buffer, limit: int) -> Buffer:
 
 
 def _gunzip(data: Buffer, limit: int) -> bytes:
-    """Undo gzip, of one member or several (RFC 1952, section 2.2)."""
     view, offset, size, left = memoryview(data), 0, len(data), limit
     plain: list[bytes] = []
     for _ in range(MOST_MEMBERS):

@@ -40,11 +40,10 @@ class Rate:
 class RefusalLimits:
     """Limits on the requests of one HTTP/2 connection that come to nothing.
 
-    Such requests end in a reset by either side, or are refused by their headers.
-
-    Streams that are reset do not count as open, so ``streams`` alone does not bound the work that a client causes.
-    Burst and rate are Node's (``streamResetBurst``, ``streamResetRate``). An answered request allows another reset:
-    clients whose deadlines pass while a server is overloaded are no flood.
+    Such requests end in a reset by either side, or are refused by their headers. Streams that are reset do not count as
+    open, so ``streams`` alone does not bound the work that a client causes. Burst and rate are Node's
+    (``streamResetBurst``, ``streamResetRate``). An answered request allows another reset: clients whose deadlines pass
+    while a server is overloaded are no flood.
     """
 
     burst: int = 1000
@@ -124,12 +123,10 @@ class Http2Limits:
     #: fields of a header list
     fields: int = 100
     #: header blocks of accepted requests that are remembered for each connection, and the longest of them
-    known_blocks: int = 64
+    known_blocks: int = 8
     known_block_bytes: int = 1024
-    #: header lists behind remembered blocks: one, all of a connection, and all of a server
-    known_list_bytes: int = 2 * 1024
-    known_connection_bytes: int = 16 * 1024
-    known_server_bytes: int = 16 * 1024 * 1024
+    #: the header list behind a remembered block
+    known_list_bytes: int = 1024
     refusals: RefusalLimits = field(default_factory=RefusalLimits)
     #: frames a second and connection other than requests and their data: beyond it is a flood
     control_frames_per_s: int = 20_000

@@ -1,9 +1,8 @@
 """TLS in front of a protocol.
 
-It bounds handshakes, and its flow control counts every unsent byte.
-
-uvloop's own ``create_server(ssl=…)`` bounds neither the number of handshakes nor what waits in the socket behind TLS:
-a protocol would see an empty write buffer while a client reads nothing. Needs uvloop.
+It bounds handshakes, and its flow control counts every unsent byte. uvloop's own ``create_server(ssl=…)`` bounds
+neither the number of handshakes nor what waits in the socket behind TLS: a protocol would see an empty write buffer
+while a client reads nothing. Needs uvloop.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import logging
 import ssl
 from collections.abc import Callable
 
-from workers.net.limits import BACKLOG, TlsLimits
+from workers.net.limits import TlsLimits
 
 logger = logging.getLogger(__name__)
 
@@ -23,16 +22,6 @@ Factory = Callable[[], asyncio.BaseProtocol]
 _UNLIMITED_BYTES = 2**31 - 1
 #: bytes of a plain request that are read before it is answered
 _PLAIN_BYTES = 16 * 1024
-
-
-async def listen(
-    factory: Factory, host: str, port: int, reuse_port: bool = False, context: ssl.SSLContext | None = None
-) -> asyncio.Server:
-    """Listen, with TLS where there is a context. Raises OSError."""
-    if context is not None:
-        factory = TlsAcceptor(factory, context).connection
-    loop = asyncio.get_running_loop()
-    return await loop.create_server(factory, host, port, backlog=BACKLOG, reuse_port=reuse_port)
 
 
 class TlsAcceptor:
@@ -206,8 +195,6 @@ class TlsTransport(asyncio.Transport):
 
 
 class _SocketProtocol(asyncio.BufferedProtocol):
-    """Between socket and TLS: the application pauses when the socket does."""
-
     def __init__(self, tls: asyncio.BufferedProtocol, encrypted: asyncio.Transport):
         self._tls, self._encrypted = tls, encrypted
         self._paused = False

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from .. import __version__, control_trust, disk, log, machine
+from .. import __version__, disk, log, machine
 from ..link import LinkTiming, MemberLink, Membership
 from ..protocol import control, frames
 from ..protocol.specs import DeviceInfo, DeviceState, DeviceStats
 from ..settings import Settings
-from ..tls import client_context, control_context
-from ..transport.identity import MemberIdentity, identity_file
+from ..trust.control_plane import client_context, control_context, follow
+from ..trust.member import MemberIdentity, identity_file
 from . import addresses, devices
 from .backoff import RestartTiming
 from .cache import FetchError, ModelCache
@@ -164,7 +164,7 @@ class NodeDaemon:
                 running.create_task(self._look_for_devices(), name="devices")
                 running.create_task(self.division.run(), name="division")
                 running.create_task(self._verify_files(), name="verify")
-                running.create_task(control_trust.follow(self._settings), name="trust")
+                running.create_task(follow(self._settings), name="trust")
         finally:
             self._sensors.stop()
             await self.jobs.close()
@@ -360,7 +360,7 @@ class NodeDaemon:
         if self.config is not None:
             digests.update(self.config.keep)
             plans = self.config.plan.devices
-            digests.update(r.variant.digest for plan in plans for r in (*plan.residents, *plan.relief))
+            digests.update(r.variant.digest for plan in plans for r in (*plan.residents, *plan.standby_residents))
         self.cache.need(digests)
 
     async def _tick(self) -> None:

@@ -115,7 +115,7 @@ def listen(address: Address) -> socket.socket:
 
 async def serve(daemon: NodeDaemon, listener: socket.socket, access: MetricsAccess = LOOPBACK) -> None:
     server = HttpServer(NodePages(daemon, access), LIMITS)
-    await server.start_at(listener)
+    await server.start(listener=listener)
     try:
         await asyncio.get_running_loop().create_future()
     finally:

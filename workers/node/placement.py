@@ -55,7 +55,7 @@ class DeviceRollout:
         if self._task is not None:
             self._task.cancel()
         plan = device_plan(config, self._device)
-        self.wanted = {resident.variant.digest for resident in (*plan.residents, *plan.relief)}
+        self.wanted = {resident.variant.digest for resident in (*plan.residents, *plan.standby_residents)}
         self._task = asyncio.create_task(self._place(config), name=f"place-{self._device.id}")
         self._task.add_done_callback(self._ended)
 
@@ -103,10 +103,10 @@ class DeviceRollout:
 
     def _apply(self, config: control.NodeConfig, plan: DevicePlan, paths: dict[str, str]) -> None:
         residents = tuple(resident for resident in plan.residents if resident.variant.digest in paths)
-        relief = tuple(resident for resident in plan.relief if resident.variant.digest in paths)
+        standby = tuple(resident for resident in plan.standby_residents if resident.variant.digest in paths)
         apply = frames.Apply(
             plan_version=config.plan.version,
-            plan=msgspec.structs.replace(plan, residents=residents, relief=relief),
+            plan=msgspec.structs.replace(plan, residents=residents, standby_residents=standby),
             applications=config.applications,
             paths=paths,
         )

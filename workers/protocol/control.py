@@ -11,7 +11,8 @@ that :class:`Joined` gave it. Close codes show a member whether to try again.
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -66,14 +67,10 @@ CLOSE_REPLACED = 4409
 
 
 class FromMember(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Sent by a node daemon or gateway."""
-
     v: int = VERSION
 
 
 class ToMember(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Sent by the control plane."""
-
     v: int = VERSION
 
 
@@ -87,18 +84,16 @@ class Join(FromMember, frozen=True, kw_only=True):
     #: the running box (:mod:`workers.machine`); empty: not reported. Members of one box reach each other over unix
     #: sockets.
     machine: Hash = ""
-    #: for its certificate (:class:`IssuedCertificate`). Empty: the member runs older code.
+    #: for its certificate (:class:`IssuedCertificate`); empty: it gets none
     certificate_request: CertificateRequest = ""
-    release: ShortLine = ""  # of its code; empty: not reported, since it runs older code
+    release: ShortLine = ""  # of its code
 
 
 class JoinNode(Join, tag="join_node", frozen=True, kw_only=True):
-    """A node daemon's, with all of its devices."""
-
     devices: Annotated[tuple[DeviceInfo, ...], msgspec.Meta(max_length=MOST_DEVICES)]
-    #: those that it may divide into devices. Empty: it runs older code, or has none.
+    #: those that it may divide into devices
     cores: Annotated[tuple[Small, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
-    divided: Line = ""  # how they are divided, as ``NEREUS_CPU_DEVICES`` says it; empty: not reported
+    divided: Line = ""  # how they are divided, as ``NEREUS_CPU_DEVICES`` says it
     ordered: bool = False  # whether that was ordered by the control plane; else the box's settings say so
     division_problem: Line = ""  # why the newest order cannot be followed; empty: it is
     #: devices that others replace on the same cores; they serve until those do
@@ -117,38 +112,29 @@ class DeviceStates(FromMember, tag="device_states", frozen=True, kw_only=True):
 
 
 class MemberStats(FromMember, frozen=True, kw_only=True):
-    """A member's report of one second.
-
-    It is sent each second, even with nothing to report: the control plane answers where the member is behind.
-    """
+    """Sent each second, even with nothing to report: the control plane answers where the member is behind."""
 
     at: Seconds = 0.0  # seconds ago that the second ended (boxes' clocks differ)
-    #: of the configuration that the member holds, 0 while it holds none. None: not reported.
+    #: of the configuration that the member holds, 0 while it holds none. None, of all three: not reported.
     plan_version: Count | None = None
-    #: :attr:`Configuration.hash` of the configuration that it holds, as received; empty while it holds none. None: not
-    #: reported, since the member runs older code.
+    #: :attr:`Configuration.hash` of the configuration that it holds, as received; empty while it holds none
     config_hash: Hash | None = None
-    #: messages that had come on this connection when the report was made. None: not reported, since the member runs
-    #: older code.
+    #: messages that had come on this connection when the report was made
     received: Count | None = None
 
 
 class NodeStats(MemberStats, tag="node_stats", frozen=True, kw_only=True):
-    """One second of all the node's devices that reported."""
-
     devices: Annotated[tuple[DeviceStats, ...], msgspec.Meta(max_length=MOST_DEVICES)]
     #: ids of the profile jobs under way at the node; None: not reported
     jobs: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MOST_NAMES)] | None = None
 
 
 class GatewayStats(MemberStats, tag="gateway_stats", frozen=True, kw_only=True):
-    """One second of all applications at a gateway."""
-
     applications: Annotated[dict[Name, ApplicationStats], msgspec.Meta(max_length=MOST_NAMES)]
     ready: bool
     #: those whose queries it answers, as a device has a variant of each warm
     serving: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
-    #: devices that its core reaches now. None: not reported, since the gateway runs older code.
+    #: devices that its core reaches now; None: not reported
     reach: Reach | None = None
 
 
@@ -166,11 +152,7 @@ OVERLOAD_BUDGET_SHARE = 0.8
 
 
 class Overload(FromMember, tag="overload", frozen=True, kw_only=True):
-    """A device or a gateway refused rows in the last second.
-
-    An executor refused ``refused`` of ``arrived`` rows. With an empty ``device``, a gateway did, since no device could
-    have answered them in time.
-    """
+    """Rows refused in the last second: by a device or, if it is empty, by a gateway, as none could be in time."""
 
     device: Name
     application: Name
@@ -198,8 +180,6 @@ class FaultReport(FromMember, tag="fault", frozen=True, kw_only=True):
 
 
 class ProfileProgress(FromMember, tag="profile_progress", frozen=True, kw_only=True):
-    """A profile job moved on."""
-
     job: Count
     phase: Name  # ``waiting``, ``fetching``, ``loading``, ``measuring`` or ``validating``
     done: Part  # 0 to 1
@@ -207,8 +187,6 @@ class ProfileProgress(FromMember, tag="profile_progress", frozen=True, kw_only=T
 
 
 class ProfileDone(FromMember, tag="profile_done", frozen=True, kw_only=True):
-    """A profile job ended well."""
-
     job: Count
     load_s: Seconds
     memory_bytes: Count
@@ -224,32 +202,20 @@ class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True)
     attempt: Count = 0  # of the order; 0: not reported
 
 
-class RenewCertificate(FromMember, tag="renew_certificate", frozen=True, kw_only=True):
-    """The certificate is old, or the clock jumped; IssuedCertificate answers."""
-
-    certificate_request: CertificateRequest
-
-
 FromNode = (
-    JoinNode
-    | DeviceStates
-    | NodeStats
-    | Overload
-    | Drift
-    | FaultReport
-    | ProfileProgress
-    | ProfileDone
-    | ProfileFailed
-    | RenewCertificate
+    JoinNode | DeviceStates | NodeStats | Overload | Drift | FaultReport | ProfileProgress | ProfileDone | ProfileFailed
 )
-FromGateway = JoinGateway | GatewayStats | Burst | Overload | RenewCertificate
+FromGateway = JoinGateway | GatewayStats | Burst | Overload
 
 
 # --- to members -----------------------------------------------------------------------------------------------------
 
 
 class IssuedCertificate(ToMember, tag="issued_certificate", frozen=True, kw_only=True):
-    """A member's certificate, and the authorities that it trusts in its peers."""
+    """A member's certificate for the key of its join's request, and the authorities that it trusts in its peers.
+
+    Sent with :class:`Joined`, and again when the member's own ends soon or is of an earlier authority.
+    """
 
     certificate: Certificates = ""
     authorities: Certificates = ""
@@ -257,19 +223,9 @@ class IssuedCertificate(ToMember, tag="issued_certificate", frozen=True, kw_only
 
 
 class Joined(ToMember, tag="joined", frozen=True, kw_only=True):
-    """The member is admitted."""
-
     member: int
     credential: str | None = None  # given once, when the join token was used; the member keeps it on disk
     issued: IssuedCertificate = IssuedCertificate()  # the answer to the join's certificate request
-
-
-class CertificateDue(ToMember, tag="certificate_due", frozen=True, kw_only=True):
-    """The member should ask for another certificate (:class:`RenewCertificate`).
-
-    Its own ends soon by the control plane's clock, or is of an earlier authority. Sent to members that asked for one at
-    their join.
-    """
 
 
 class Pending(ToMember, tag="pending", frozen=True, kw_only=True):
@@ -312,17 +268,12 @@ class KeyLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GatewayConfig(Configuration, tag="gateway_config", frozen=True, kw_only=True):
-    """A gateway's configuration."""
-
     key_hashes: tuple[str, ...]  # sha256 (hex) of API keys
     key_limits: dict[str, KeyLimits] = {}  # of those that have limits
 
 
 class ProfileOrder(ToMember, tag="profile_order", frozen=True, kw_only=True):
-    """An order to measure ``variant`` on ``device``.
-
-    Batches 1, 2, 4 ... ``max_batch`` are measured, until p95 passes ``slo_s``, for each size class of the application.
-    """
+    """Measure batches 1, 2, 4 ... ``max_batch``, until p95 passes ``slo_s``, for each size class."""
 
     job: int
     device: str
@@ -340,13 +291,9 @@ class ProfileCancel(ToMember, tag="profile_cancel", frozen=True, kw_only=True):
     job: int
 
 
-ToNode = Joined | Pending | NodeConfig | ProfileOrder | ProfileCancel | IssuedCertificate | CertificateDue
-ToGateway = Joined | Pending | GatewayConfig | IssuedCertificate | CertificateDue
+ToNode = Joined | Pending | NodeConfig | ProfileOrder | ProfileCancel | IssuedCertificate
+ToGateway = Joined | Pending | GatewayConfig | IssuedCertificate
 
-_from_node = msgspec.json.Decoder(FromNode)
-_from_gateway = msgspec.json.Decoder(FromGateway)
-_to_node = msgspec.json.Decoder(ToNode)
-_to_gateway = msgspec.json.Decoder(ToGateway)
 _encoder = msgspec.json.Encoder()
 _in_order = msgspec.json.Encoder(order="deterministic")
 
@@ -365,28 +312,22 @@ def encode(message: FromMember | ToMember) -> str:
     return _encoder.encode(message).decode()
 
 
-def _decode(decoder: msgspec.json.Decoder, text: str | bytes):
-    version = msgspec.json.decode(text, type=_Envelope).v
-    if version != VERSION:
-        raise VersionMismatch(f"protocol version {version} is not {VERSION}; upgrade the older side")
-    return decoder.decode(text)
-
-
 class _Envelope(msgspec.Struct):
     v: int
 
 
-def decode_from_node(text: str | bytes) -> FromNode:
-    return _decode(_from_node, text)
+def _decoding(types: Any) -> Callable[[str | bytes], Any]:
+    decode = msgspec.json.Decoder(types).decode
+
+    def checked(text: str | bytes) -> Any:
+        version = msgspec.json.decode(text, type=_Envelope).v
+        if version != VERSION:
+            raise VersionMismatch(f"protocol version {version} is not {VERSION}; upgrade the older side")
+        return decode(text)
+
+    return checked
 
 
-def decode_from_gateway(text: str | bytes) -> FromGateway:
-    return _decode(_from_gateway, text)
-
-
-def decode_to_node(text: str | bytes) -> ToNode:
-    return _decode(_to_node, text)
-
-
-def decode_to_gateway(text: str | bytes) -> ToGateway:
-    return _decode(_to_gateway, text)
+#: each raises VersionMismatch or msgspec.DecodeError
+decode_from_node, decode_from_gateway = _decoding(FromNode), _decoding(FromGateway)
+decode_to_node, decode_to_gateway = _decoding(ToNode), _decoding(ToGateway)

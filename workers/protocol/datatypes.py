@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-#: V2 datatypes with a fixed element size. BF16 has no JSON form.
-NUMPY: dict[str, np.dtype] = {
-    "BOOL": np.dtype("bool"),
-    "UINT8": np.dtype("<u1"),
-    "UINT16": np.dtype("<u2"),
-    "UINT32": np.dtype("<u4"),
-    "UINT64": np.dtype("<u8"),
-    "INT8": np.dtype("<i1"),
-    "INT16": np.dtype("<i2"),
-    "INT32": np.dtype("<i4"),
-    "INT64": np.dtype("<i8"),
-    "FP16": np.dtype("<f2"),
-    "FP32": np.dtype("<f4"),
-    "FP64": np.dtype("<f8"),
-}
+#: V2 datatype, numpy's type (BF16 and BYTES have none), onnxruntime's name for its tensors, and the field of gRPC's
+#: InferTensorContents (others are sent raw)
+_TABLE = (
+    ("BOOL", "?", "bool", "bool_contents"),
+    ("UINT8", "<u1", "uint8", "uint_contents"),
+    ("UINT16", "<u2", "uint16", "uint_contents"),
+    ("UINT32", "<u4", "uint32", "uint_contents"),
+    ("UINT64", "<u8", "uint64", "uint64_contents"),
+    ("INT8", "<i1", "int8", "int_contents"),
+    ("INT16", "<i2", "int16", "int_contents"),
+    ("INT32", "<i4", "int32", "int_contents"),
+    ("INT64", "<i8", "int64", "int64_contents"),
+    ("FP16", "<f2", "float16", ""),
+    ("FP32", "<f4", "float", "fp32_contents"),
+    ("FP64", "<f8", "double", "fp64_contents"),
+    ("BF16", "", "bfloat16", ""),
+    ("BYTES", "", "string", "bytes_contents"),
+)
+NUMPY = {name: np.dtype(code) for name, code, *_ in _TABLE if code}
 ITEM_BYTES: dict[str, int] = {**{name: dtype.itemsize for name, dtype in NUMPY.items()}, "BF16": 2}
-DATATYPES = (*ITEM_BYTES, "BYTES")
-#: V2 datatypes by the names that onnxruntime gives its tensors
-ONNXRUNTIME_TYPES = {
-    "tensor(bool)": "BOOL",
-    "tensor(uint8)": "UINT8",
-    "tensor(uint16)": "UINT16",
-    "tensor(uint32)": "UINT32",
-    "tensor(uint64)": "UINT64",
-    "tensor(int8)": "INT8",
-    "tensor(int16)": "INT16",
-    "tensor(int32)": "INT32",
-    "tensor(int64)": "INT64",
-    "tensor(float16)": "FP16",
-    "tensor(float)": "FP32",
-    "tensor(double)": "FP64",
-    "tensor(bfloat16)": "BF16",
-    "tensor(string)": "BYTES",
-}
+#: bytes of an element; of BYTES, of a rough string
+DATATYPES: dict[str, int] = {**ITEM_BYTES, "BYTES": 16}
+ONNXRUNTIME_TYPES = {f"tensor({onnxruntime})": name for name, _, onnxruntime, _ in _TABLE}
+CONTENTS = {name: field for name, *_, field in _TABLE if field}

@@ -1,9 +1,8 @@
 """The end of a device's executor process, as its supervisor saw it.
 
-It is a file next to the device's socket.
-
-The connection's loss alone does not distinguish a crash from an orderly end; only the parent gets the exit status.
-The file is read within milliseconds of the loss, so it is written without waiting for the disk.
+It is a file next to the device's socket. The connection's loss alone does not distinguish a crash from an orderly end;
+only the parent gets the exit status. The file is read within milliseconds of the loss, so it is written without waiting
+for the disk.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ EXIT_GPU_LOST = 89
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """The end of one process."""
-
     pid: int
     crashed: bool  # the process's work may be the cause, unlike where an operator or the node ended it
     reason: str

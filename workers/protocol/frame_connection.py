@@ -79,7 +79,6 @@ class FrameConnection(asyncio.BufferedProtocol):
     """bytes of a body that the other end accepts"""
 
     def limit_received(self, limits: FrameLimits) -> None:
-        """Cut the connection at a larger frame from now on."""
         self._framing.limit(*limits)
 
     @property

@@ -1,8 +1,7 @@
 """The largest frames that a member on another box may send. Pure.
 
-They depend on its role, and on the largest queries that are accepted.
-
-Settings count as they are on the box that receives, and should be the same on all boxes of a cluster.
+They depend on its role, and on the largest queries that are accepted. Settings count as they are on the box that
+receives, and should be the same on all boxes of a cluster.
 """
 
 from __future__ import annotations

@@ -19,15 +19,10 @@ from .specs import ApplicationSpec, Count, DevicePlan, DeviceState, DeviceStats,
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Base of all frame headers.
-
-    They are sent as arrays, so fields may only be appended within a version.
-    """
+    """Base of all frame headers, which are sent as arrays."""
 
 
 class TensorHeader(msgspec.Struct, frozen=True, array_like=True):
-    """One tensor in the body."""
-
     name: str
     datatype: str  # of V2
     shape: tuple[int, ...]  # with the batch first
@@ -42,7 +37,7 @@ class Hello(Frame, frozen=True):
 
     role: Name  # ``gateway``, ``node`` or ``metrics``; towards a core also ``front``
     name: Name
-    #: this gateway asks for the device by :class:`AskLease`. One of older code holds it while connected.
+    #: this gateway asks for the device by :class:`AskLease`; another holds it while connected
     leases: bool = False
 
 
@@ -57,12 +52,9 @@ class WarmVariant(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LearnedOfDevice(msgspec.Struct, frozen=True, array_like=True):
-    """A device's latencies as a core has learned them.
+    """A device's latencies as a core has learned them, which the device keeps for the next core.
 
-    The device keeps them for the next core.
-
-    Means and mean deviations of observed over expected seconds: of all runs, of the device's scale, and by variant; see
-    :class:`workers.dispatch.latency_correction.LearnedLatencies`.
+    Means and mean deviations of observed over expected seconds: of all runs, of the device's scale, and by variant.
     """
 
     common: tuple[Ratio, Ratio]
@@ -85,8 +77,7 @@ class ExecutorState(Frame, frozen=True):
     #: by variant's name, why it could not be loaded; under the empty name, why the plan could not be applied
     errors: dict[str, Text] = {}
     learned: LearnedOfDevice | None = None  # by the core that had the device before, for the one that gets it
-    #: version of the newest plan received; its residents that are warm are not unloaded. 0: none, or the executor runs
-    #: older code.
+    #: version of the newest plan received; its residents that are warm are not unloaded. 0: none.
     newest_plan: Count = 0
 
 
@@ -137,10 +128,7 @@ class ReceivedBatch(Frame, frozen=True, tag="RunBatch"):
 
 
 class AskLease(Frame, frozen=True):
-    """A question for the state of the device's lease; :class:`LeaseState` answers.
-
-    If ``wanted``, the core asks for the lease itself as well.
-    """
+    """Asks for :class:`LeaseState` and, if ``wanted``, for the lease itself."""
 
     number: Count  # returned in the answer
     wanted: bool
@@ -219,8 +207,6 @@ class Results(Frame, frozen=True):
 
 
 class Refusal(Frame, frozen=True):
-    """No answer from this device."""
-
     id: int
     #: ``late`` (cannot be in time), ``overloaded`` (queue full), ``not_resident``, ``not_leased`` (another core has the
     #: device), ``draining``, ``failed`` (the model raised), ``stopped`` (its run exceeded the watchdog's limit) or
@@ -257,10 +243,7 @@ class MeasureCancel(Frame, frozen=True):
 
 
 class Cluster(Frame, frozen=True):
-    """This node's identity for cores on other boxes, and the identities of these.
-
-    Sent on Hello and at each change.
-    """
+    """Identities of this node and of cores on other boxes; sent on Hello and each change."""
 
     pem: bytes  # the node's key, certificate chain and authorities; empty: it has no certificate yet
     #: (name, key hash, rank) of the gateways that may connect, as in :class:`.specs.PeerSpec`, from best to worst rank
@@ -297,8 +280,6 @@ class Relay(Frame, frozen=True):
 
 
 class Metrics(Frame, frozen=True):
-    """The executor's Prometheus exposition text."""
-
     text: Annotated[str, msgspec.Meta(max_length=4 * 2**20)]
 
 

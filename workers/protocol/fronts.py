@@ -24,10 +24,7 @@ AnyTime = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class SubmitQueries(Frame, frozen=True):
-    """Queries of one application that fit its signature.
-
-    The body holds the inputs of each query in turn.
-    """
+    """Queries that fit their application; the body holds the inputs of each in turn."""
 
     application: str
     shapes: tuple[RequestShape, ...]
@@ -80,8 +77,6 @@ class Answered(Frame, frozen=True):
 
 
 class Failed(Frame, frozen=True):
-    """A query ends without an answer."""
-
     number: int
     error: str  # the name of its class in :mod:`workers.gateway.errors`
     message: str

@@ -51,8 +51,6 @@ class ApplicationTotals(msgspec.Struct, kw_only=True):
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The core's view of a device."""
-
     connected: bool
     plan_version: int | None  # None where it is not connected
     warm: tuple[tuple[str, str], ...]  # (application, variant) of all that could run now
@@ -61,8 +59,6 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the core, for operators and clients."""
-
     adopted: int | None = None  # version of the plan that all applications follow; None while some still move
     newest: int = 0  # version of the newest plan
     cold: tuple[str, ...] = ()  # applications of the newest plan that no device can serve now

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 
 from .frames import Results, ResultTensor, TensorHeader
@@ -21,7 +20,6 @@ def answers(results: Results, body: memoryview) -> list[Answer]:
         FrameError: numbers of rows or bytes that do not add up.
     """
     count = len(results.ids)
-    check_finite(results)
     if len(results.outputs) == 1 and not results.rows:
         # One output, and a row a query: this is what most answers are.
         output = results.outputs[0]
@@ -69,21 +67,9 @@ def _alike(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) -> tup
     return (TensorHeader(name, datatype, shape, nbytes),)
 
 
-def check_finite(result: Results) -> None:
-    """Check that times and accuracies are numbers that statistics can hold.
-
-    Raises:
-        FrameError: one is infinite or not a number.
-    """
-    if not math.isfinite(
-        result.queue_s + result.run_s + result.occupied_s + result.accuracy + result.accuracy_normalized
-    ):
-        raise FrameError("queue_s, run_s, occupied_s, accuracy and accuracy_normalized: must be finite")
-
-
 def _sizes(output: ResultTensor, rows: Sequence[int], total: int) -> list[int]:
     each, rest = divmod(output.nbytes, total)
-    if rest or output.nbytes < 0:
+    if rest:
         raise FrameError(f"{output.name}: {output.nbytes} bytes do not divide into {total} rows")
     return [each * one for one in rows]
 

@@ -1,7 +1,4 @@
-"""Run limits, after which the executor's watchdog stops a run.
-
-Gateways wait for that before they give up.
-"""
+"""Limits after which the executor's watchdog stops a run; gateways wait for it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """A record of the variant that an executor runs or loads.
 
-It is in a file that outlives the process.
-
-When an executor crashes its supervisor reads from the file what it crashed in. Both ends map the same 16 bytes: to note
-a run costs no system call.
+It is in a file that outlives the process. When an executor crashes its supervisor reads from the file what it crashed
+in. Both ends map the same 16 bytes: to note a run costs no system call.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Shapes of queries' inputs: which queries may share a run, and size classes.
 
-Pure; for both ends of a frame.
-
-A run takes arrays: queries whose inputs differ in any dimension but the first cannot share one, unless the application
-has them padded (``ApplicationSpec.padding``).
-
-An application's declared sizes make its *size classes*: a query belongs to the smallest one that holds all of its open
-dimensions. A class is named by its size; 0 is the class of the largest size, and the only one where fewer than two are
-declared. Whatever holds for it holds for every query.
+Pure; for both ends of a frame. A run takes arrays: queries whose inputs differ in any dimension but the first cannot
+share one, unless the application has them padded (``ApplicationSpec.padding``). An application's declared sizes make
+its *size classes*: a query belongs to the smallest one that holds all of its open dimensions. A class is named by its
+size; 0 is the class of the largest size, and the only one where fewer than two are declared. Whatever holds for it
+holds for every query.
 """
 
 from __future__ import annotations
@@ -29,9 +26,8 @@ _MOST_ELEMENTS = 2**24
 def key(application: ApplicationSpec, shapes: Sequence[tuple[int, ...]]) -> Hashable:
     """Return the shape that queries must share to run together.
 
-    ``shapes``: whole shapes of the inputs, in the signature's order.
-
-    Queries of different size classes do not, even where they are padded: a short one would take as long as a long one.
+    ``shapes``: whole shapes of the inputs, in the signature's order. Queries of different size classes do not, even
+    where they are padded: a short one would take as long as a long one.
     """
     padding = application.padding
     if not padding:

@@ -54,8 +54,6 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 class ApplicationSpec(msgspec.Struct, frozen=True):
-    """An application as the data plane sees it."""
-
     name: str
     slo_s: float  # seconds from arrival to answer
     signature: Signature
@@ -113,10 +111,10 @@ class DevicePlan(msgspec.Struct, frozen=True):
     """One device's part of a plan.
 
     Attributes:
-        standby: ids of variants that may stay loaded though they are no residents; None: any. A variant that is about
+        may_stay: ids of variants that may stay loaded though they are no residents; None: any. A variant that is about
             to be deleted must be unloaded.
-        relief: variants to load once the residents are loaded, in this order, without a planned share of the queries.
-            Late-bound queries may run on them, and batches that no resident could end in time.
+        standby_residents: standby variants, to be loaded once the residents are, in this order, without a planned share
+            of the queries. Late-bound queries may run on them, and batches that no resident could end in time.
         node, address: of the device, for gateways on other boxes.
     """
 
@@ -124,8 +122,8 @@ class DevicePlan(msgspec.Struct, frozen=True):
     endpoint: str
     residents: tuple[Resident, ...]
     revisit_s: float = 0.0  # longest time between two slices of a resident; 0: the device is not shared
-    standby: tuple[int, ...] | None = None
-    relief: tuple[Resident, ...] = ()
+    may_stay: tuple[int, ...] | None = None
+    standby_residents: tuple[Resident, ...] = ()
     node: str = ""
     address: str = ""
 
@@ -151,8 +149,6 @@ PolicySteps = Annotated[tuple[tuple[Seconds, Small], ...], msgspec.Meta(min_leng
 
 
 class LoadPolicySpec(msgspec.Struct, frozen=True):
-    """The variants to run at a load of at most ``load`` rows/s, with their rows."""
-
     load: Ratio
     #: by waiting rows, from 1: (least slack of the first query in seconds, place of the variant), ascending
     steps: Annotated[tuple[PolicySteps, ...], msgspec.Meta(min_length=1, max_length=MOST_ROWS)]
@@ -179,8 +175,6 @@ class PlanSpec(msgspec.Struct, frozen=True):
 
 
 class DeviceInfo(msgspec.Struct, frozen=True):
-    """A device as its node found it."""
-
     id: Ref  # unique in the cluster
     kind: Literal["cpu", "cuda"]
     type: Ref  # devices of equal type have equal profiles
@@ -195,10 +189,7 @@ class DeviceInfo(msgspec.Struct, frozen=True):
 
 
 class PeerSpec(msgspec.Struct, frozen=True):
-    """Another member that this one may connect with.
-
-    A member that is not listed is refused, or cut off.
-    """
+    """Another member that this one may connect with; others are refused, or cut off."""
 
     role: Literal["node", "gateway"]
     name: Line
@@ -217,8 +208,6 @@ class ValidationSpec(msgspec.Struct, frozen=True):
 
 
 class DeviceState(msgspec.Struct, frozen=True):
-    """A device's present state."""
-
     device: Name
     state: Literal["starting", "up", "draining", "down"]  # ``starting``, ``up``, ``draining`` or ``down``
     plan_version: Count = 0
@@ -228,8 +217,6 @@ class DeviceState(msgspec.Struct, frozen=True):
 
 
 class VariantStats(msgspec.Struct, frozen=True):
-    """One second of one variant on one device."""
-
     variant: Count
     application: Name
     rows: Count
@@ -243,8 +230,6 @@ MOST_CELSIUS, MOST_WATTS = 200.0, 100_000.0
 
 
 class DeviceStats(msgspec.Struct, frozen=True):
-    """One second of one device."""
-
     device: Name
     busy: Part  # share of the second spent running batches
     profiling: Part  # share spent measuring
@@ -252,7 +237,7 @@ class DeviceStats(msgspec.Struct, frozen=True):
     memory_bytes: Count
     plan_version: Count
     variants: Annotated[tuple[VariantStats, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
-    #: its temperature; of CPU cores their package's. None: not known, or from older code.
+    #: its temperature; of CPU cores their package's. None: not known.
     celsius: Annotated[float, msgspec.Meta(ge=0, le=MOST_CELSIUS)] | None = None
     #: its power; of CPU cores their part of their package's. None: as above.
     watts: Annotated[float, msgspec.Meta(ge=0, le=MOST_WATTS)] | None = None

@@ -3,7 +3,7 @@
 Messages are protobuf, with raw or typed contents.
 
 :func:`split` finds the fields of a serialised ModelInferRequest, :func:`query` checks them against an application's
-signature, :func:`render` serialises a ModelInferResponse, whose outputs are raw contents always, as Triton's are.
+signature. :mod:`.grpc_template` serialises responses, whose outputs are raw contents always, as Triton's are.
 
 Protobuf copies every ``bytes`` field, once when it parses a message and once when the field is read. Raw contents do
 not go through it: a length-delimited field is its tag, its length and its bytes, and fields of a message may stand in
@@ -20,13 +20,13 @@ import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from workers.protocol.datatypes import NUMPY
-from workers.protocol.frames import Buffer, TensorHeader
+from workers.protocol.datatypes import CONTENTS, NUMPY
+from workers.protocol.frames import Buffer
 from workers.protocol.specs import Signature
 
 from . import inference_pb2 as pb
 from . import tensors
-from .query import COPY_BYTES, Input, Output, Request, V2Error, V2Query, binary_size, check, check_binary_size, wanted
+from .query import COPY_BYTES, Input, Output, Request, V2Error, V2Query, binary_size, check, check_binary_size
 
 #: fields at the top level of a message, one for each input, output, contents and parameter: more would take seconds
 FIELDS = 4096
@@ -36,21 +36,6 @@ _ID, _RAW_INPUT = (_REQUEST[name].number << 3 | 2 for name in ("id", "raw_input_
 #: tag of each output's packed data
 RAW_OUTPUT = bytes([pb.ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | 2])
 _STREAMED = bytes([pb.ModelStreamInferResponse.DESCRIPTOR.fields_by_name["infer_response"].number << 3 | 2])
-#: field of InferTensorContents by datatype; other datatypes have none and are sent raw
-_CONTENTS = {
-    "BOOL": "bool_contents",
-    "INT8": "int_contents",
-    "INT16": "int_contents",
-    "INT32": "int_contents",
-    "INT64": "int64_contents",
-    "UINT8": "uint_contents",
-    "UINT16": "uint_contents",
-    "UINT32": "uint_contents",
-    "UINT64": "uint64_contents",
-    "FP32": "fp32_contents",
-    "FP64": "fp64_contents",
-    "BYTES": "bytes_contents",
-}
 
 
 class RequestFields(msgspec.Struct):
@@ -67,7 +52,6 @@ class RequestFields(msgspec.Struct):
     contents: Sequence[Buffer]
 
     def parse(self) -> pb.ModelInferRequest:
-        """The message without raw contents. Raises V2Error."""
         message = _parse(self.rest)
         message.id = self.id
         return message
@@ -125,7 +109,6 @@ def _split_by_protobuf(data: Buffer) -> RequestFields:
 
 
 def _parse(data: Buffer) -> pb.ModelInferRequest:
-    """The message of these bytes. Raises V2Error."""
     try:
         return pb.ModelInferRequest.FromString(data)
     except DecodeError:
@@ -152,7 +135,6 @@ def _varint(data: Buffer, offset: int) -> tuple[int, int]:
 
 
 def query(message: pb.ModelInferRequest, contents: Sequence[Buffer], signature: Signature, max_rows: int) -> V2Query:
-    """A query for ``signature`` of at most ``max_rows`` rows."""
     # Slices are lists, made in one go; iterating costs protobuf an exception at the end of each field.
     inputs, outputs = message.inputs[:], message.outputs[:]
     if contents and len(contents) != len(inputs):
@@ -202,7 +184,7 @@ def _raw(place: int, field: str, item: Input, given: pb.ModelInferRequest.InferI
 
 
 def _typed(field: str, item: Input, contents: pb.InferTensorContents) -> bytes:
-    own = _CONTENTS.get(item.datatype)
+    own = CONTENTS.get(item.datatype)
     if own is None:
         raise V2Error(f"{field}.contents: {item.datatype} has no typed form; send raw_input_contents")
     for filled, _ in contents.ListFields():
@@ -229,25 +211,6 @@ def _typed(field: str, item: Input, contents: pb.InferTensorContents) -> bytes:
 # --- responses ------------------------------------------------------------------------------------------------------
 
 
-def render(
-    query: V2Query,
-    model: str,
-    version: str,
-    parameters: Mapping[str, str | bool | int | float],
-    headers: Sequence[TensorHeader],
-    parts: Sequence[Buffer],
-) -> bytes:
-    """A serialised ModelInferResponse, outputs in the order that the query wants."""
-    message = pb.ModelInferResponse(model_name=model, model_version=version, id=query.id)
-    set_parameters(message, parameters)
-    pieces: list[Buffer] = [b""]
-    for name, _, header, part in wanted(query, headers, parts):
-        message.outputs.add(name=name, datatype=header.datatype, shape=header.shape)
-        pieces += (RAW_OUTPUT, varint(len(part)), part)
-    pieces[0] = message.SerializeToString()
-    return b"".join(pieces)
-
-
 def set_parameters(message: pb.ModelInferResponse, parameters: Mapping[str, str | bool | int | float]) -> None:
     for name, value in parameters.items():
         parameter = message.parameters[name]
@@ -271,25 +234,18 @@ _FINAL_BYTES = len(_FINAL)
 
 
 def streamed(response: bytes) -> bytes:
-    """A serialised ModelStreamInferResponse around a ModelInferResponse."""
     return b"".join((_STREAMED, varint(len(response) + _FINAL_BYTES), response, _FINAL))
 
 
 def streamed_error(id: str, message: str) -> bytes:
-    """Return a serialised ModelStreamInferResponse with an error.
-
-    It says why the query of this id failed.
-    """
+    """A serialised ModelStreamInferResponse that says why the query of this id failed."""
     response = pb.ModelInferResponse(id=id)
     set_parameters(response, FINAL)
     return pb.ModelStreamInferResponse(error_message=message, infer_response=response).SerializeToString()
 
 
 def varint(value: int) -> bytes:
-    """Return a number as protobuf encodes it.
-
-    Source: https://protobuf.dev/programming-guides/encoding/#varints.
-    """
+    """A number as protobuf encodes it (its "Encoding" guide, varints)."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

@@ -1,9 +1,8 @@
 """A memory that recognises queries over gRPC. Pure.
 
-They differ from earlier ones in their id and raw contents only.
-
-Clients repeat the same fields with new raw contents. Where all inputs have raw contents, only the sizes of these can
-be wrong; everything else stands in the other fields, and the same bytes mean the same.
+They differ from earlier ones in their id and raw contents only. Clients repeat the same fields with new raw contents.
+Where all inputs have raw contents, only the sizes of these can be wrong; everything else stands in the other fields,
+and the same bytes mean the same.
 """
 
 from __future__ import annotations
@@ -16,20 +15,14 @@ from .query import ANY_BYTES, LONGEST, MAX_ID, MOST, Terms, V2Query
 
 
 class GrpcMemory:
-    """Queries that were valid, by their other fields.
-
-    Each comes with an ``owner``, the caller's own.
-    """
+    """Valid queries by their other fields, each with an ``owner``, the caller's own."""
 
     def __init__(self) -> None:
         #: terms, sizes of raw contents, their order in the signature, owner
         self._known: dict[bytes, tuple[Terms, list[int], list[int], Any]] = {}
 
     def find(self, fields: RequestFields) -> tuple[V2Query, Any] | None:
-        """Return the query, and the owner that was remembered with one like it.
-
-        None: there was none.
-        """
+        """The query, and the owner of one like it; None: there was none."""
         known = self._known.get(fields.rest)
         if known is None:
             return None

@@ -19,8 +19,7 @@ _ID = bytes([pb.ModelInferResponse.DESCRIPTOR.fields_by_name["id"].number << 3 |
 class GrpcTemplate:
     """A serialised ModelInferResponse with gaps.
 
-    It is as :func:`.grpc.render` would serialise it, in another order of fields. The gaps are for the request's id,
-    parameters that are floating-point numbers, and the tensors.
+    The gaps are for the request's id, parameters that are floating-point numbers, and the tensors.
 
     Args:
         parameters: of the response; ``numbers``: names of those that differ, the first one by query, others by batch.
@@ -76,10 +75,7 @@ class GrpcTemplate:
 
 
 def _parameter(name: str) -> bytes:
-    """Return a parameter as serialised, up to its number.
-
-    The number's eight bytes are the last ones.
-    """
+    """A parameter as serialised, without its number's eight bytes at the end."""
     message = pb.ModelInferResponse()
     set_parameters(message, {name: 1.0})
     return message.SerializeToString()[: -len(_pack(1.0))]

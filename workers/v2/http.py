@@ -1,8 +1,7 @@
 """Open Inference Protocol (V2) over HTTP. Pure.
 
-JSON, and the binary tensor data extension.
-
-:func:`parse` turns an HTTP body into a checked query; :func:`render` turns an executor's tensors into a response body.
+JSON, and the binary tensor data extension. :func:`parse` turns an HTTP body into a checked query; :func:`render` turns
+an executor's tensors into a response body.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import Signature
 
 from . import tensors
-from .query import Input, NotSendable, Request, V2Error, V2Query, binary_size, check, check_binary_size, wanted
+from .query import Input, NotSendable, Request, V2Error, V2Query, binary_size, check, check_binary_size
 from .tensors import NoJsonForm, TensorError
 
 #: header with the length of the JSON part of a body
@@ -24,8 +23,6 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
 class IndexRequest(msgspec.Struct):
-    """A request for the repository's index. ``ready``: only ready models."""
-
     ready: bool | None = None
 
 
@@ -34,6 +31,13 @@ _encoder = msgspec.json.Encoder()
 
 
 def parse(body: Buffer, header_length: int | None, signature: Signature, max_rows: int) -> V2Query:
+    """The query alone, as :func:`read` finds it."""
+    return read(body, header_length, signature, max_rows)[0]
+
+
+def read(
+    body: Buffer, header_length: int | None, signature: Signature, max_rows: int
+) -> tuple[V2Query, dict[str, tuple[int, int]]]:
     """A request body as a query for ``signature``.
 
     Args:
@@ -41,19 +45,11 @@ def parse(body: Buffer, header_length: int | None, signature: Signature, max_row
         header_length: value of :data:`HEADER_LENGTH`; None: the whole body is JSON.
         max_rows: most rows that one query may have.
 
-    Raises:
-        V2Error: the query is not valid.
-    """
-    return read(body, header_length, signature, max_rows)[0]
-
-
-def read(
-    body: Buffer, header_length: int | None, signature: Signature, max_rows: int
-) -> tuple[V2Query, dict[str, tuple[int, int]]]:
-    """Parse a body as :func:`parse` does, and find the data of its inputs.
-
     Returns:
         The query, and where the data of each input begins and ends behind the JSON, unless it is in the JSON.
+
+    Raises:
+        V2Error: the query is not valid.
     """
     view = memoryview(body)
     if header_length is None:
@@ -112,7 +108,6 @@ class _Binary:
         return data
 
     def end(self) -> None:
-        """Check that nothing is left. Raises V2Error."""
         left = len(self._data) - self._offset
         if left:
             raise V2Error(f"body: {left} bytes after the last input's binary data")
@@ -143,7 +138,11 @@ def render(
     """
     described: list[dict[str, Any]] = []
     binary: list[Buffer] = []
-    for name, as_binary, header, part in wanted(query, headers, parts):
+    by_name = {header.name: (header, part) for header, part in zip(headers, parts, strict=True)}
+    for name, as_binary in query.terms.outputs:
+        if name not in by_name:
+            raise V2Error(f"outputs.{name}: the model did not give it")
+        header, part = by_name[name]
         entry: dict[str, Any] = {"name": name, "datatype": header.datatype, "shape": header.shape}
         if as_binary:
             entry["parameters"] = {"binary_data_size": len(part)}

@@ -35,7 +35,6 @@ class HttpReader:
         self._known: dict[bytes | tuple[bytes, bytes], tuple[Terms, list[tuple[int, int]]]] = {}
 
     def parse(self, body: Buffer, header_length: int | None) -> V2Query:
-        """See :func:`.http.parse`."""
         if header_length is None or header_length > LONGEST or not self._any_bytes:
             return http.parse(body, header_length, self._signature, self._max_rows)
         key, id = bytes(body[:header_length]), ""

@@ -1,7 +1,4 @@
-"""Templates of responses over HTTP with binary outputs only. Pure.
-
-They are rendered once.
-"""
+"""Templates of responses over HTTP with binary outputs only. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """V2 queries (Open Inference Protocol) and their checks, common to HTTP and gRPC.
 
 :func:`check` turns a :class:`Request` into a :class:`V2Query` that fits an application's signature, tensors packed as
-executors take them; :func:`wanted` picks a query's outputs. Every mistake is a :class:`V2Error` that names the field
-and its limit.
+executors take them. Every mistake is a :class:`V2Error` that names the field and its limit.
 
 Dialect: https://github.com/kserve/open-inference-protocol and Triton's extensions ``binary_tensor_data`` and
 ``parameters``. Optional fields that are null count as left out. Unknown parameters are ignored, as the extension has
@@ -10,16 +9,15 @@ them be clients' own; sequences, shared memory and classification are rejected: 
 misread the response.
 
 The first dimension counts rows, of which a query has at least one. Where the signature has no batch dimension, a query
-is one row that its shapes do not show: from here to the executor they begin with 1. Other dimensions
-may be 0 where the signature leaves them open (an empty sequence). BF16 is sent as binary data only; FP16 in JSON too,
-as numbers that FP16 can represent.
+is one row that its shapes do not show: from here to the executor they begin with 1. Other dimensions may be 0 where the
+signature leaves them open (an empty sequence). BF16 is sent as binary data only; FP16 in JSON too.
 """
 
 from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import msgspec
@@ -104,8 +102,6 @@ class Input(msgspec.Struct):
 
 
 class Output(msgspec.Struct):
-    """One output that the client wants."""
-
     name: str
     parameters: dict[str, Any] | None = None
 
@@ -325,24 +321,3 @@ def quote(value: Any) -> str:
     if isinstance(value, str):
         return repr(value if len(value) <= 80 else value[:80] + "…")
     return reprlib.repr(value)
-
-
-# --- responses ------------------------------------------------------------------------------------------------------
-
-
-def wanted(
-    query: V2Query, headers: Sequence[TensorHeader], parts: Sequence[Buffer]
-) -> Iterator[tuple[str, bool, TensorHeader, Buffer]]:
-    """Yield each output that the query wants, in its order.
-
-    Yields:
-        (name, as binary data, header, packed data).
-
-    Raises:
-        V2Error: an output is missing.
-    """
-    by_name = {header.name: (header, part) for header, part in zip(headers, parts, strict=True)}
-    for name, as_binary in query.terms.outputs:
-        if name not in by_name:
-            raise V2Error(f"outputs.{name}: the model did not give it")
-        yield name, as_binary, *by_name[name]

@@ -30,12 +30,10 @@ class NoJsonForm(TensorError):
 
 
 def elements(shape: Sequence[int]) -> int:
-    """Number of elements of a shape (a scalar shape: 1)."""
     return math.prod(shape)
 
 
 def check_packed(datatype: str, shape: Sequence[int], data: Buffer) -> None:
-    """Check that packed bytes are a whole tensor."""
     count, size = elements(shape), len(data)
     item = ITEM_BYTES.get(datatype)
     if item is not None:

@@ -16,9 +16,9 @@ from registry import events
 from registry.errors import Conflict
 from registry.members import replace_authority
 from registry.models import Gateway, JoinToken, Node, hash_secret
-from workers import tls
-from workers.certificates import CertificateError
 from workers.secret_kinds import new_secret
+from workers.trust import server
+from workers.trust.authority import CertificateError
 
 #: those of a box of its own, which need no database
 FILES = {"tls", "tls-authority"}
@@ -50,7 +50,7 @@ class Command(BaseCommand):
         if wrong or not names:
             what = f"{', '.join(wrong)}: not a secret; " if wrong else ""
             raise CommandError(f"{what}name what to rotate, or --all: {', '.join(SECRETS)}")
-        if set(names) <= FILES and tls.own(settings.NEREUS).server_file.exists():
+        if set(names) <= FILES and server.own(settings.NEREUS).server_file.exists():
             # Also on a gateway's box, which has no database.
             names = _with_certificate(names, insist=True)
         else:
@@ -108,7 +108,7 @@ def _rotate_authority(names: list[str], insist: bool) -> None:
 
 def _rotate_certificate(authority: bool) -> None:
     try:
-        tls.rotate_own(settings.NEREUS, authority)
+        server.rotate_own(settings.NEREUS, authority)
     except (CertificateError, OSError) as error:
         raise CommandError(str(error)) from None
 

@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
 from scheduler.simulation import Scenario, ScenarioError, SimulationError, SimulationResults, load, simulate, stacks
+from scheduler.simulation.ablations import PARTS
 from scheduler.simulation.compare import choose
 from workers.dispatch.stack import Stack
 
@@ -27,20 +28,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser) -> None:
         parser.add_argument("scenario", type=Path, metavar="SCENARIO.toml")
-        parser.add_argument(
-            "--stack",
-            "--strategy",
-            action="append",
-            default=None,
-            help="the stack: allocation strategy, binding and batching. Given several times: a comparison",
-        )
-        parser.add_argument(
-            "--compare",
-            metavar="A,B,...",
-            help="stacks to compare, each STACK, STACK:BATCHING or STACK:BATCHING:ROUTING",
-        )
+        parser.add_argument("--stack", action="append", help="the stack. Given several times: a comparison")
+        parser.add_argument("--compare", metavar="A,B,...", help="stacks to compare, each STACK or STACK:BATCHING")
         parser.add_argument("--batching", help="batch policy instead of the stack's, of all runs that name none")
-        parser.add_argument("--routing", help="routing instead of the stack's, of all runs that name none")
+        parser.add_argument("--without", choices=PARTS, help="take a part of late binding or of the plan search away")
         parser.add_argument("--out", type=Path, help="folder for the results; by default the scenario's name")
 
     def handle(self, *args, scenario: Path, out: Path | None = None, **options) -> None:
@@ -52,21 +43,13 @@ class Command(BaseCommand):
         from scheduler.simulation.files import staged, write_comparison, write_run
 
         try:
-            world, runs = _checked(scenario, named, options["batching"], options["routing"])
+            world, runs = _checked(scenario, named, options["batching"])
             with staged(out) as stage:
+                results = {label: _run(world, label, stack, options["without"]) for label, stack in runs.items()}
                 if len(runs) > 1:
-                    results = {
-                        label: _run(world, label, stack.name, stack.batching, stack.routing)
-                        for label, stack in runs.items()
-                    }
                     write_comparison(stage, results)
                 else:
-                    stack = next(iter(runs.values()), None)
-                    chosen = (stack.name, stack.batching, stack.routing) if stack else (
-                        None, options["batching"], options["routing"],
-                    )  # fmt: skip
-                    results = {"": _run(world, world.name, *chosen)}
-                    write_run(stage, results[""])
+                    write_run(stage, next(iter(results.values())))
         except (ScenarioError, SimulationError) as error:
             raise CommandError(str(error)) from None
         except OSError as error:
@@ -76,10 +59,8 @@ class Command(BaseCommand):
         self.stdout.write(f"  {out}/{'comparison' if len(results) > 1 else 'summary'}.json, report.html and more")
 
 
-def _checked(
-    path: Path, named: list[str], batching: str | None, routing: str | None
-) -> tuple[Scenario, dict[str, Stack]]:
-    """The scenario and the stacks that the command names.
+def _checked(path: Path, named: list[str], batching: str | None) -> tuple[Scenario, dict[str, Stack]]:
+    """The scenario, and the stacks that the command or it names.
 
     Raises:
         ScenarioError: with the faults of both together.
@@ -91,11 +72,12 @@ def _checked(
     except ScenarioError as error:
         faults += error.faults
     try:
-        runs = choose(named, batching, routing)
+        runs = choose(named, batching)
         if not runs:
-            # As the run will be put together; what the scenario names itself was checked with it.
-            own = (world.stack, world.batching, world.routing) if world is not None else (None, None, None)
-            stacks.choose(own[0], own[1] if batching is None else batching, own[2] if routing is None else routing)
+            # What the scenario names itself was checked with it.
+            own = (world.stack, batching or world.batching) if world is not None else (None, batching)
+            stack = stacks.choose(*own)
+            runs = {stack.name: stack}
     except ScenarioError as error:
         faults += error.faults
     if faults:
@@ -103,11 +85,11 @@ def _checked(
     return world, runs
 
 
-def _run(world, label: str, *chosen: str | None) -> SimulationResults:
+def _run(world: Scenario, label: str, stack: Stack, part: str | None) -> SimulationResults:
     """One run, with a progress bar on standard error where that is a terminal."""
     form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
     with tqdm(total=1.0, desc=label, file=sys.stderr, disable=None, leave=False, bar_format=form) as bar:
-        return simulate(world, *chosen, progress=lambda share: bar.update(share - bar.n))
+        return simulate(world, stack, part=part, progress=lambda share: bar.update(share - bar.n))
 
 
 def _summary(results: SimulationResults) -> str:

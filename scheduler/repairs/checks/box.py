@@ -24,7 +24,7 @@ from scheduler.repairs.facts import Facts
 from scheduler.repairs.repair import Action, Repair, Severity
 from scheduler.troubles import DATABASE, REDIS
 from scheduler.troubles import current as current_troubles
-from workers import tls
+from workers.trust import server
 
 MIB, GIB = 2**20, 2**30
 #: free bytes below which nothing may be written soon, and below which somebody should make room
@@ -135,7 +135,7 @@ def certificate(facts: Facts) -> Iterator[Repair]:
     nereus = settings.NEREUS
     if not nereus.tls_used:
         return
-    path = nereus.tls_cert or tls.own(nereus).server_file
+    path = nereus.tls_cert or server.own(nereus).server_file
     try:
         # The server's own comes first in a chain.
         ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc

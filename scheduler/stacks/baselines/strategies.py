@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.allocation.residents import ResidentCapacity
 
-from ..dedicated import DedicatedChoices, allocation_with
+from ..dedicated import DedicatedChoices, ResidentCapacity, allocation_with, capacity_by_application
 from ..placed_once import fixed, only, static
 
 
@@ -37,7 +36,7 @@ def sommelier(problem: Problem) -> Allocation:
     choices = DedicatedChoices(problem)
     fastest, placed = fixed(problem, choices)
     demand = {a.id: a.demand for a in problem.applications}
-    most = _capacity(problem, fastest)
+    most = capacity_by_application(fastest)
     residents: dict[str, ResidentCapacity] = {}
     rates: dict[str, float] = {}
     for device, quick in fastest.items():
@@ -54,10 +53,3 @@ def sommelier(problem: Problem) -> Allocation:
         "share.",
         "Devices do not change applications or shares in this stack: choose another one, or add devices.",
     )
-
-
-def _capacity(problem: Problem, residents: dict[str, ResidentCapacity]) -> dict[str, float]:
-    capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
-    for resident in residents.values():
-        capacity[resident.variant.application] += resident.capacity
-    return capacity

@@ -24,9 +24,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
-from scheduler.allocation.residents import ResidentCapacity
 
-from ..dedicated import NOTHING, DedicatedChoices, best_first
+from ..dedicated import NOTHING, DedicatedChoices, ResidentCapacity, best_first
 from .cost import InstanceOptions, scaled
 
 #: Smallest improvement of a drop, as a part of the largest possible one: otherwise a rounding error would be served by

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 from scheduler.allocation.problem import Allocation, Problem
 from workers.dispatch.instance_states import SLACK
 
-from ..dedicated import DedicatedChoices
+from ..dedicated import DedicatedChoices, capacity_by_application
 
 #: window of arrivals that the load is measured over, and least time between two decisions on the same load, seconds:
 #: INFaaS' Model-Autoscaler runs once a second
@@ -23,15 +24,12 @@ class HeadroomTrigger:
     """
 
     def __init__(self) -> None:
-        self._capacity: dict[str, float] = {}
+        self._capacity: Mapping[str, float] = {}
         self._arrived: dict[str, deque[float]] = {}
         self._asked: dict[str, tuple[float, float]] = {}
 
     def planned(self, problem: Problem, allocation: Allocation) -> None:
-        choices = DedicatedChoices(problem)
-        self._capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
-        for resident in choices.residents(allocation.placements).values():
-            self._capacity[resident.variant.application] += resident.capacity
+        self._capacity = capacity_by_application(DedicatedChoices(problem).residents(allocation.placements))
 
     def on_arrival(self, application: str, now: float) -> dict[str, float] | None:
         times = self._arrived.get(application)

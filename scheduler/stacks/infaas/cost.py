@@ -14,10 +14,9 @@ from dataclasses import replace
 from scheduler.allocation.capacity import profile_on
 from scheduler.allocation.groups import IdenticalDevices, grouped
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.allocation.residents import ResidentCapacity
 from workers.dispatch.instance_states import SLACK
 
-from ..dedicated import NOTHING, DedicatedChoices, allocation_with, evenly
+from ..dedicated import NOTHING, DedicatedChoices, ResidentCapacity, allocation_with, evenly
 
 #: lambda, 1/s; the paper names no value. A load is worth its time on the device, spread over a plan's period of 30 s
 LOAD_WEIGHT = 1 / 30
@@ -32,12 +31,7 @@ class InstanceOptions:
     def __init__(self, problem: Problem, choices: DedicatedChoices):
         self.groups: list[IdenticalDevices] = grouped(problem.devices)
         self.group_of = {device.id: g for g, group in enumerate(self.groups) for device in group.devices}
-        self.options: dict[Option, ResidentCapacity] = {}
-        for g, group in enumerate(self.groups):
-            for variant in problem.variants:
-                resident = choices.resident(group.one, variant)
-                if resident is not None:
-                    self.options[g, variant.id] = resident
+        self.options: dict[Option, ResidentCapacity] = choices.options(self.groups)
         self.running = {} if problem.previous is None else choices.residents(problem.previous.placements)
 
     def of(self, application: str) -> dict[Option, ResidentCapacity]:
@@ -65,37 +59,21 @@ def count_for(rate: float, capacity: float) -> int:
 def scaled(
     problem: Problem, choices: DedicatedChoices, residents: Mapping[str, ResidentCapacity], why: str, rates=evenly
 ) -> Allocation:
-    """The allocation of instances (by device), and of those that wait to go."""
-    residents, by_device, since = with_waiting(problem, choices, residents, rates(problem, residents))
-    allocation = allocation_with(
-        problem, residents, by_device, why, "No device is free, and no faster variant would serve more: add devices."
-    )
-    return replace(allocation, surplus_since=since)
+    """The allocation of instances (by device), and of those that wait to go.
 
-
-def with_waiting(
-    problem: Problem,
-    choices: DedicatedChoices,
-    residents: Mapping[str, ResidentCapacity],
-    rates: Mapping[str, float],
-) -> tuple[dict[str, ResidentCapacity], dict[str, float], dict[str, float]]:
-    """Keep instances in force that are to go until their wait is over.
-
-    Such an instance stays, without a rate, until it has not been needed for T_v, the time in which it was loaded,
-    unless its device is used for something else: load that comes back finds it.
-
-    Returns:
-        Residents and rates (items/s) with these instances, by device, and since when (``Problem.at_s``) each of these
-        has not been needed.
+    An instance in force that is to go stays, without a rate, until it has not been needed for T_v, the time in which it
+    was loaded, unless its device is used for something else: load that comes back finds it.
     """
-    previous = problem.previous
-    kept, served = dict(residents), dict(rates)
-    since: dict[str, float] = {}
+    previous, by_device = problem.previous, dict(rates(problem, residents))
+    kept, since = dict(residents), {}
     running = {} if previous is None else choices.residents(previous.placements)
     for device, resident in running.items():
         if device in residents:
             continue
         began = min(previous.surplus_since.get(device, problem.at_s), problem.at_s)
         if problem.at_s - began < load_s(resident):
-            kept[device], served[device], since[device] = resident, 0.0, began
-    return {device: kept[device] for device in choices.devices if device in kept}, served, since
+            kept[device], by_device[device], since[device] = resident, 0.0, began
+    allocation = allocation_with(
+        problem, kept, by_device, why, "No device is free, and no faster variant would serve more: add devices."
+    )
+    return replace(allocation, surplus_since=since)

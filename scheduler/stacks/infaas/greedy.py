@@ -14,9 +14,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from scheduler.allocation.problem import Allocation, ApplicationDemand, CandidateVariant, DeviceResources, Problem
-from scheduler.allocation.residents import ResidentCapacity
 
-from ..dedicated import DedicatedChoices
+from ..dedicated import DedicatedChoices, ResidentCapacity
 from ..placed_once import static
 from .cost import InstanceOptions, adding, asked, count_for, scaled
 

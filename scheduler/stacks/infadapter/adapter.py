@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from scheduler.allocation.problem import Allocation, Problem
 
-from ..dedicated import allocation_with, one_by_one
-from .placing import CoreOptions, quotas, rates
+from ..dedicated import allocation_with, best_first, one_by_one
+from .placing import CoreOptions
 from .weighing import weigh
 
 _FEWER_CORES = "The budget of cores, or the devices, serve no more: raise the budget, or add devices."
@@ -34,10 +34,8 @@ def _solved(problem: Problem, single: bool, why: str) -> Allocation:
     if weighed is None:
         return allocation_with(problem, {}, {}, why, _FEWER_CORES)
     residents = cores.place(weighed.devices)
-    by_device = rates(
-        residents, cores.options, weighed.devices, quotas(problem, cores.options, weighed.devices), cores.group_of
-    )
-    plan = allocation_with(problem, residents, by_device, why, _FEWER_CORES)
+    # Quotas fill the most accurate variants first.
+    plan = allocation_with(problem, residents, best_first(problem, residents), why, _FEWER_CORES)
     if not residents:
         return plan
     distance = max(0.0, weighed.bound - weighed.objective)

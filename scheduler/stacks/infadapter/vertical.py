@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from scheduler.allocation.problem import Allocation, CandidateVariant, CostWeights, Problem
 
-from ..dedicated import DedicatedChoices, allocation_with, evenly, one_by_one
+from ..dedicated import DedicatedChoices, allocation_with, capacity_by_application, evenly, one_by_one
 from .placing import CoreOptions
 from .weighing import weigh
 
@@ -47,11 +47,8 @@ def vertical(problem: Problem, rank: int | None) -> Allocation:
 
 
 def _recommended(problem: Problem):
-    before: dict[str, float] = {}
-    if problem.previous is not None:
-        for resident in DedicatedChoices(problem).residents(problem.previous.placements).values():
-            name = resident.variant.application
-            before[name] = before.get(name, 0.0) + resident.capacity
+    previous = () if problem.previous is None else problem.previous.placements
+    before = capacity_by_application(DedicatedChoices(problem).residents(previous))
     for application in problem.applications:
         yield application, MARGIN * min(application.demand, before.get(application.id, application.demand))
 

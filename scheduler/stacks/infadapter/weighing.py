@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pyscipopt import Model, quicksum
 
 from scheduler.allocation.problem import Problem
-from scheduler.allocation.residents import ResidentCapacity
 from scheduler.allocation.solver import Budget, Solution, maximise, names, new_model
 
+from ..dedicated import ResidentCapacity
 from .capacity_line import CapacityLine
 
 #: relative loss of served items that the second of two solves may have: the solver's own tolerance

@@ -13,11 +13,10 @@ from dataclasses import replace
 
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.allocation.reasons import reasons
-from scheduler.allocation.residents import ResidentCapacity
 from scheduler.allocation.solver import Budget
 from workers.dispatch.published.routing import Router, Shares
 
-from ..dedicated import DedicatedChoices, allocation_with, one_by_one
+from ..dedicated import DedicatedChoices, ResidentCapacity, allocation_with, one_by_one
 from ..placed_once import fixed, only
 from . import strategy as proteus
 

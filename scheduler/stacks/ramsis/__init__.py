@@ -7,25 +7,15 @@ for Latency-Critical Inference Serving" (EuroSys '24). ``strategy`` deals the de
 ``load_limits`` has the paper's baselines.
 """
 
-from functools import partial
-
 from workers.dispatch.stack import published
 
 from ..paper import Paper
 from .load_limits import ByLoadPolicy, ShortestQueueRouter
-from .strategy import PROCESSES, STRATEGIES, promised
+from .strategy import STRATEGIES, promised
 
 PAPER = Paper(
     strategies=STRATEGIES,
     simulated=(
-        # The published reward, which counts batches rather than queries.
-        published("ramsis-by-decisions", "ramsis", "shares"),
-        # Policies for bursty arrivals, whose gaps follow a Gamma law.
-        published("ramsis-gamma", "ramsis", "shares"),
-        # Queries sent to the shortest queue, and policies made for that (Appendix I).
-        published("ramsis-shortest-queue", "ramsis", "shortest-queue"),
-        # Batches that may leave queries behind, where that is more accurate (Section 4.3.2).
-        published("ramsis-variable", "ramsis", "shares"),
         # A slack time for each time that a batch takes (MD, Section 4.2.1).
         published("ramsis-by-models", "ramsis", "shares"),
         # Policies for the planned demand alone, whatever load is measured (Section 7.2).
@@ -35,5 +25,5 @@ PAPER = Paper(
     ),
     policies={"by-load": ByLoadPolicy},
     routers={"shortest-queue": lambda _seed: ShortestQueueRouter()},
-    promises={name: partial(promised, process=process) for name, process in PROCESSES.items()},
+    promises={"ramsis": promised},
 )

@@ -6,75 +6,49 @@ In the long run, by equations over all states, as the paper's power iteration ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ..paper import Expected
 from .equations import solved
-from .solve import Policy, Weight
-from .sweep import CONTINUATION, leaving_states, runs_of
-from .transitions import Chain
+from .transitions import CONTINUATION, Chain
 
 #: Probability by which a step may still move a state. What it does to a worth is this times the largest relative value,
 #: which is a query's over the chance that a queue is emptied.
 STILL = 1e-15
 
 
-@dataclass(frozen=True)
-class Expected:
-    """A policy's promise, as long as arrivals are those that it was made for.
+def expected(chain: Chain, choice: np.ndarray) -> Expected:
+    """The expectation under a choice of variants (queued, slack).
 
-    Attributes:
-        accuracy: percent, of queries in time; 0 where none is.
-        violation_rate: share (0 to 1) of queries that are late or dropped. An upper bound: a slack time stands for the
-            longer ones up to the next, and a batch whose head is late counts as late.
-        full: probability of the full-queue state.
+    Violations are bounded from above: a slack time stands for the longer ones up to the next, and a batch whose head is
+    late counts as late.
     """
-
-    accuracy: float
-    violation_rate: float
-    full: float
-
-
-def expected(policy: Policy, weigh: Weight = "queries", chain: Chain | None = None) -> Expected:
-    """The expectation under the policy.
-
-    Args:
-        weigh: ``queries``: a state counts as many times as its batch has queries; ``decisions``: once, as published.
-    """
-    chain = chain or Chain(policy.worker, policy.stream, bool((policy.rows < policy.worker.all_rows()).any()))
-    queue, slacks = policy.worker.queue, len(chain.slacks)
-    states, dropped = stationary(chain, policy.choice, policy.rows)
-    rows = policy.rows[1:]
-    in_time = chain.in_time[policy.choice[1:], rows, np.arange(slacks)]
-    counted = states[1:] * (rows if weigh == "queries" else 1.0)
-    accuracy = np.array([variant.accuracy for variant in policy.worker.variants])[policy.choice[1:]]
+    queue, slacks = chain.worker.queue, len(chain.slacks)
+    states, dropped = stationary(chain, choice)
+    rows = np.arange(1, queue + 1)[:, None]
+    in_time = chain.in_time[choice[1:], rows, np.arange(slacks)]
+    counted = states[1:] * rows
+    accuracy = np.array([variant.accuracy for variant in chain.worker.variants])[choice[1:]]
     kept = float((counted * in_time).sum())
-    every = float(counted.sum()) + (dropped if weigh == "queries" else 0.0)
     return Expected(
         accuracy=float((counted * in_time * accuracy).sum()) / kept if kept > 0 else 0.0,
-        violation_rate=max(0.0, 1.0 - kept / every),
-        full=float(states[queue, 0]),
+        violation_rate=max(0.0, 1.0 - kept / (float(counted.sum()) + dropped)),
     )
 
 
-def stationary(chain: Chain, choice: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
+def stationary(chain: Chain, choice: np.ndarray) -> tuple[np.ndarray, float]:
     """Chances of states (queued, slack) in the long run, and rows dropped a decision."""
-    leaving = leaving_states(chain, choice, rows)
     queue, slacks = chain.worker.queue, len(chain.slacks)
-    runs = runs_of(chain, choice, rows).ravel()
+    runs = chain.runs(choice).ravel()
     order = np.argsort(runs, kind="stable")
     kinds, starts = np.unique(runs[order], return_index=True)
     weights = np.zeros((chain.run_of.max() + 1, chain.stream.phases))
-    takes_all = (rows == chain.worker.all_rows())[1:].ravel()
-    phases = (chain.phases[1:].reshape(queue * slacks, -1) * takes_all[:, None])[order]
+    phases = chain.phases[1:].reshape(queue * slacks, -1)[order]
 
     def after(states: np.ndarray) -> tuple[np.ndarray, float]:
         flow = phases * states[1:].reshape(-1)[order, None]
         weights[kinds] = np.add.reduceat(flow, starts, axis=0)
         made, dropped = chain.back(weights)
-        for left in leaving:
-            dropped += left.back(states[left.queued, left.slack], made)
         made[1, -1] += states[0, 0]
         return made, dropped
 

@@ -18,7 +18,7 @@ import msgspec
 
 from workers.dispatch.policy_tables import LoadPolicy, constant
 from workers.dispatch.published.clipper import ClipperPolicy
-from workers.dispatch.published.papers.ramsis import in_order, named_place, present_policy
+from workers.dispatch.published.papers.ramsis import in_order, named_place
 from workers.dispatch.published.policy import BatchPolicy, Decision, QueueView
 from workers.dispatch.published.routing import Router
 
@@ -154,7 +154,7 @@ class ByLoadPolicy(BatchPolicy):
 
     def decide(self, view: QueueView) -> Decision:
         candidates = in_order(view)
-        chosen = candidates[named_place(view, present_policy(view), candidates, 1, 0.0)]
+        chosen = candidates[named_place(view, candidates, 1, 0.0)]
         return self._batching.decide(msgspec.structs.replace(view, candidates=[chosen]))
 
     def observe(self, rows: int, late: int) -> None:

@@ -7,18 +7,17 @@ for the loads around its demand (:func:`anchors`); as the load leaves these, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-import numpy as np
-
 from workers.dispatch.policy_tables import LoadPolicy, Steps
 
-from .arrivals import Stream
-from .expectation import Expected, expected
-from .solve import Policy, Weight, solve
+from ..paper import Expected
+from .arrivals import round_robin
+from .expectation import expected
+from .solve import Policy, solve
 from .transitions import Chain
 from .worker import Worker
 
@@ -34,8 +33,6 @@ BELOW, ABOVE = 1 / 1.2, 1.4
 ANCHORS = 12
 #: expected violations above which a policy does not meet its load: the paper leaves out such points of its figures
 MET = 0.05
-#: the same for bursty arrivals: bursts of queries are late whatever runs, and accuracy makes up for more of them
-MET_BURSTY = 0.25
 #: policies of a plan at most
 MOST_LOADS = 64
 #: policies that are remembered
@@ -48,50 +45,39 @@ class EvaluatedPolicy:
     expected: Expected
 
 
-#: the arrivals at the worker when its application has this load, in items/s
-StreamOf = Callable[[float], Stream]
 #: whether there is time for more
 InTime = Callable[[], bool]
 
 
 def policies(
-    worker: Worker,
-    stream: StreamOf,
-    capacity: float,
-    demand: float,
-    weigh: Weight,
-    met: float = MET,
-    in_time: InTime = lambda: True,
-    variable: bool = False,
+    worker: Worker, workers: float, demand: float, in_time: InTime = lambda: True
 ) -> tuple[EvaluatedPolicy, ...]:
-    """Policies for loads around a demand, by load.
+    """Policies of one of ``workers`` for loads around their demand (items/s), by load.
 
     Args:
-        capacity: of all workers, items/s; above it no policy meets the load.
-        met: expected violations at most.
         in_time: asked before each policy but the first, which is that for the next load above the demand.
-        variable: batches may leave queries behind.
     """
-    ends = anchors(capacity, demand)
+    # Above the capacity of all workers no policy meets the load.
+    ends = anchors(worker.capacity() * workers, demand)
     made: dict[float, EvaluatedPolicy] = {}
     for load in sorted(ends, key=lambda load: (load < demand, abs(load - demand))):
         if made and not in_time():
             break
-        made[load] = evaluated(worker, stream(load), load, weigh, variable)
+        made[load] = evaluated(worker, workers, load)
     # Without its ends there is nothing to divide.
     open_pairs = list(pairwise(ends)) if len(made) == len(ends) else []
     while open_pairs and len(made) < MOST_LOADS:
         low, high = open_pairs.pop()
         below, above = made[low].expected, made[high].expected
         step = NEAR_STEP if low < NEAR * demand and NEAR * high > demand else STEP
-        if abs(below.accuracy - above.accuracy) <= step or high <= NEAREST * low or below.violation_rate > met:
+        if abs(below.accuracy - above.accuracy) <= step or high <= NEAREST * low or below.violation_rate > MET:
             continue
         if not in_time():
             break
         between = (low + high) / 2
-        made[between] = evaluated(worker, stream(between), between, weigh, variable)
+        made[between] = evaluated(worker, workers, between)
         open_pairs += [(low, between), (between, high)]
-    return tuple(made[load] for load in sorted(made) if made[load].expected.violation_rate <= met)
+    return tuple(made[load] for load in sorted(made) if made[load].expected.violation_rate <= MET)
 
 
 def anchors(capacity: float, demand: float) -> list[float]:
@@ -103,10 +89,11 @@ def anchors(capacity: float, demand: float) -> list[float]:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def evaluated(worker: Worker, stream: Stream, load: float, weigh: Weight, variable: bool = False) -> EvaluatedPolicy:
-    chain = Chain(worker, stream, variable)
-    policy = solve(worker, stream, weigh, chain)
-    return EvaluatedPolicy(LoadPolicy(load, steps(policy), batches(policy)), expected(policy, chain=chain))
+def evaluated(worker: Worker, workers: float, load: float) -> EvaluatedPolicy:
+    """The policy of one of ``workers`` for their load (items/s)."""
+    chain = Chain(worker, round_robin(load, workers))
+    policy = solve(chain)
+    return EvaluatedPolicy(LoadPolicy(load, steps(policy)), expected(chain, policy.choice))
 
 
 def steps(policy: Policy) -> Steps:
@@ -115,19 +102,11 @@ def steps(policy: Policy) -> Steps:
     Returns:
         (least slack in seconds, place of the variant), ascending.
     """
-    return _steps(policy.worker.slacks, policy.choice)
-
-
-def batches(policy: Policy) -> Steps:
-    return _steps(policy.worker.slacks, policy.rows) if (policy.rows < policy.worker.all_rows()).any() else ()
-
-
-def _steps(slacks: Sequence[float], table: np.ndarray) -> Steps:
     made = []
-    for row in table[1:]:
+    for row in policy.choice[1:]:
         row_steps = [(0.0, int(row[0]))]
-        for slack, value in zip(slacks[1:], row[1:], strict=True):
-            if value != row_steps[-1][1]:
-                row_steps.append((round(slack, 6), int(value)))
+        for slack, variant in zip(policy.worker.slacks[1:], row[1:], strict=True):
+            if variant != row_steps[-1][1]:
+                row_steps.append((round(slack, 6), int(variant)))
         made.append(tuple(row_steps))
     return tuple(made)

@@ -16,18 +16,25 @@ from functools import partial
 import numpy as np
 
 from scheduler.allocation.capacity import profile_on
-from scheduler.allocation.problem import Allocation, CandidateVariant, DeviceResources, PlannedPolicies, Problem
-from scheduler.allocation.residents import ResidentCapacity
+from scheduler.allocation.problem import (
+    Allocation,
+    CandidateVariant,
+    DeviceResources,
+    PlannedPolicies,
+    Problem,
+    Strategy,
+)
 from scheduler.allocation.solver import Budget, time_ran_out
 from scheduler.progress import report
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.policy_tables import LoadPolicy, PolicySet
 
-from ..dedicated import DedicatedChoices, allocation_with, evenly
+from ..dedicated import DedicatedChoices, ResidentCapacity, allocation_with, capacity_by_application, evenly
+from ..paper import Expected
 from . import load_limits, load_policies
-from .arrivals import Stream, round_robin, shortest_queue
-from .expectation import Expected, expected
-from .solve import Policy, Weight
+from .arrivals import round_robin
+from .expectation import expected
+from .transitions import Chain
 from .worker import LENGTHS, QUEUE, Worker, WorkerVariant, worker
 
 #: part of a device's memory that all residents may take together, as for other variants that stand by
@@ -40,44 +47,7 @@ POLICIES = 256
 
 #: policies by load of a worker with 1 of ``workers`` shares of an application's queries, around its demand, with the
 #: accuracy expected of each
-MakePolicies = Callable[[Problem, Worker, float, float, load_policies.InTime], Sequence[tuple[LoadPolicy, float]]]
-
-
-@dataclass(frozen=True)
-class Process:
-    """A form of RAMSIS' decision process.
-
-    Attributes:
-        weigh: what rewards count.
-        shortest: queries go to the shortest queue, not round robin.
-        gamma: gaps between queries follow a Gamma law with the problem's ``arrival_shape``; else arrivals are Poisson.
-        variable: batches may leave queries behind; else they take all that wait.
-    """
-
-    weigh: Weight = "queries"
-    shortest: bool = False
-    gamma: bool = False
-    variable: bool = False
-
-    @property
-    def met(self) -> float:
-        return load_policies.MET_BURSTY if self.gamma else load_policies.MET
-
-    def stream(self, problem: Problem, made: Worker, workers: float, load: float) -> Stream:
-        """The arrivals at one of ``workers`` when the application has this load."""
-        if self.shortest:
-            return shortest_queue(load, workers, made.service_rate(load / workers))
-        return round_robin(load, workers, problem.arrival_shape if self.gamma else 1.0)
-
-
-#: by stack
-PROCESSES: Mapping[str, Process] = {
-    "ramsis": Process(),
-    "ramsis-by-decisions": Process("decisions"),
-    "ramsis-gamma": Process(gamma=True),
-    "ramsis-shortest-queue": Process(shortest=True),
-    "ramsis-variable": Process(variable=True),
-}
+MakePolicies = Callable[[Worker, float, float, load_policies.InTime], Sequence[tuple[LoadPolicy, float]]]
 
 
 @dataclass(frozen=True)
@@ -96,29 +66,23 @@ class _Group:
 
 
 def ramsis_policies(
-    problem: Problem, made: Worker, workers: float, demand: float, in_time: load_policies.InTime, process: Process
+    made: Worker, workers: float, demand: float, in_time: load_policies.InTime
 ) -> list[tuple[LoadPolicy, float]]:
-    stream = partial(process.stream, problem, made, workers)
-    capacity = made.capacity() * workers
-    by_load = load_policies.policies(
-        made, stream, capacity, demand, process.weigh, process.met, in_time, variable=process.variable
-    )
+    by_load = load_policies.policies(made, workers, demand, in_time)
     return [(each.policy, each.expected.accuracy) for each in by_load]
 
 
 def known_load(
-    problem: Problem, made: Worker, workers: float, demand: float, _in_time: load_policies.InTime
+    made: Worker, workers: float, demand: float, _in_time: load_policies.InTime
 ) -> list[tuple[LoadPolicy, float]]:
     """RAMSIS' policy for the demand alone, whatever is measured (Section 7.2)."""
-    load = demand or made.capacity() * workers
-    process = PROCESSES["ramsis"]
-    known = load_policies.evaluated(made, process.stream(problem, made, workers, load), load, process.weigh)
+    known = load_policies.evaluated(made, workers, demand or made.capacity() * workers)
     return [(LoadPolicy(sys.float_info.max, known.policy.steps), known.expected.accuracy)]
 
 
 def _by_load(limits: Callable[[Worker, float, load_policies.InTime], Sequence[LoadPolicy]]) -> MakePolicies:
     def make(
-        _problem: Problem, made: Worker, workers: float, _demand: float, in_time: load_policies.InTime
+        made: Worker, workers: float, _demand: float, in_time: load_policies.InTime
     ) -> list[tuple[LoadPolicy, float]]:
         return [(policy, made.variants[policy.choose(1, 0.0)].accuracy) for policy in limits(made, workers, in_time)]
 
@@ -156,7 +120,7 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
     policies, residents, accuracy = [], {}, 0.0
     for group in _groups(problem, mains, lengths):
         report()
-        made = make(problem, group.worker, group.workers, demand[group.application], in_time)
+        made = make(group.worker, group.workers, demand[group.application], in_time)
         promised = next((accuracy for policy, accuracy in made if policy.load >= demand[group.application]), None)
         fastest = group.worker.variants[0]
         accuracy += group.load * (fastest.accuracy if promised is None else promised)
@@ -173,18 +137,15 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
     )
 
 
-def expectations(
-    problem: Problem, allocation: Allocation, rates: Mapping[str, float], process: Process
-) -> dict[str, Expected]:
+def promised(problem: Problem, allocation: Allocation, rates: Mapping[str, float]) -> dict[str, Expected]:
     """Return what a plan's policies promise at these arrivals (Section 5.1).
 
     Args:
         allocation: by one of RAMSIS' strategies for this problem.
         rates: items/s by application.
-        process: that the plan was made with.
 
     Returns:
-        Expectations by application; one without policies for its rate is left out.
+        By application; one without policies for its rate, or that these do not meet, is left out.
     """
     choices = DedicatedChoices(problem)
     placed = choices.residents(allocation.placements)
@@ -199,44 +160,32 @@ def expectations(
         group, rate = groups.get((planned.application, frozenset(planned.devices))), rates.get(planned.application, 0.0)
         policy = PolicySet(planned.variants, planned.policies).at(rate)
         known = group is not None and tuple(v.id for v in group.worker.variants) == planned.variants
-        promise = _expected(problem, group, policy, rate, process) if known and policy and rate > 0 else None
+        promise = _expected(group, policy, rate) if known and policy and rate > 0 else None
         parts.setdefault(planned.application, []).append((group.load if group else 1.0, promise))
-    return {name: _mean(groups) for name, groups in parts.items() if all(promise for _, promise in groups)}
+    every = {name: _mean(groups) for name, groups in parts.items() if all(promise for _, promise in groups)}
+    return {name: promise for name, promise in every.items() if promise.violation_rate <= load_policies.MET}
 
 
-def promised(
-    problem: Problem, allocation: Allocation, rates: Mapping[str, float], process: Process
-) -> dict[str, Expected]:
-    every = expectations(problem, allocation, rates, process)
-    return {name: promise for name, promise in every.items() if promise.violation_rate <= process.met}
-
-
-def _expected(problem: Problem, group: _Group, policy: LoadPolicy, rate: float, process: Process) -> Expected:
+def _expected(group: _Group, policy: LoadPolicy, rate: float) -> Expected:
     made = group.worker
-    stream = process.stream(problem, made, group.workers, rate)
     queued, nothing = range(1, made.queue + 1), [0] * len(made.slacks)
     # Steps are rounded to microseconds.
     slacks = [slack + 1e-6 for slack in made.slacks]
     choice = np.array([nothing, *([policy.choose(waiting, slack) for slack in slacks] for waiting in queued)])
-    rows = np.array([nothing, *([policy.batch(waiting, slack) for slack in slacks] for waiting in queued)])
-    return expected(Policy(made, stream, choice, rows, 0.0, 0.0))
+    return expected(Chain(made, round_robin(rate, group.workers)), choice)
 
 
 def _mean(parts: Sequence[tuple[float, Expected]]) -> Expected:
     load = sum(weight for weight, _ in parts) or 1.0
     in_time = sum(weight * (1.0 - promise.violation_rate) for weight, promise in parts)
     earned = sum(weight * (1.0 - promise.violation_rate) * promise.accuracy for weight, promise in parts)
-    full = sum(weight * promise.full for weight, promise in parts) / load
-    return Expected(earned / in_time if in_time > 0 else 0.0, 1.0 - in_time / load, full)
+    return Expected(earned / in_time if in_time > 0 else 0.0, 1.0 - in_time / load)
 
 
 def _groups(problem: Problem, mains: Mapping[str, ResidentCapacity], lengths: int | None) -> list[_Group]:
-    capacity: dict[str, float] = {}
-    for main in mains.values():
-        name = main.variant.application
-        capacity[name] = capacity.get(name, 0.0) + main.capacity
+    capacity = capacity_by_application(mains)
     slo_s = {a.id: a.slo_s for a in problem.applications}
-    load = {a.id: min(a.demand, capacity.get(a.id, 0.0)) for a in problem.applications}
+    load = {a.id: min(a.demand, capacity[a.id]) for a in problem.applications}
     alike: dict[tuple, list[ResidentCapacity]] = {}
     for main in mains.values():
         kept = resident_variants(problem, main, slo_s[main.variant.application])
@@ -314,9 +263,7 @@ def deal(problem: Problem, choices: DedicatedChoices) -> dict[str, ResidentCapac
 
 
 def _busy(problem: Problem, mains: Mapping[str, ResidentCapacity]) -> dict[str, tuple[bool, float]]:
-    capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
-    for main in mains.values():
-        capacity[main.variant.application] += main.capacity
+    capacity = capacity_by_application(mains)
     return {
         a.id: (not capacity[a.id], a.weight * a.demand if not capacity[a.id] else a.demand / capacity[a.id])
         for a in problem.applications
@@ -329,14 +276,9 @@ def _worst(problem: Problem, mains: Mapping[str, ResidentCapacity]) -> tuple[boo
 
 _RAMSIS = "Each device serves one application and chooses among its variants by policies for the present load."
 _ONE = "Each device serves one application, and all of them run the variant that the present load allows"
-STRATEGIES: Mapping[str, Callable[[Problem], Allocation]] = {
-    **{
-        name: partial(_solve, make=partial(ramsis_policies, process=process), why=_RAMSIS)
-        for name, process in PROCESSES.items()
-    },
-    "ramsis-by-models": partial(
-        _solve, make=partial(ramsis_policies, process=PROCESSES["ramsis"]), why=_RAMSIS, lengths=None
-    ),
+STRATEGIES: Mapping[str, Strategy] = {
+    "ramsis": partial(_solve, make=ramsis_policies, why=_RAMSIS),
+    "ramsis-by-models": partial(_solve, make=ramsis_policies, why=_RAMSIS, lengths=None),
     "ramsis-known-load": partial(_solve, make=known_load, why=_RAMSIS),
     "jellyfish+": partial(
         _solve,

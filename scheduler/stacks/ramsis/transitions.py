@@ -9,8 +9,7 @@ independent, and no transition matrix is ever made:
 3. Intervals C and D: the head of the next batch arrives within a slack time, and others after it
    (:attr:`Slabs.first`).
 
-So a sweep over all states and actions takes a few million multiplications, where |S|^2 |A| would be 10^8. This is for
-batches that take all that wait; ``leaving`` has the others.
+So a sweep over all states and actions takes a few million multiplications, where |S|^2 |A| would be 10^8.
 """
 
 from __future__ import annotations
@@ -21,9 +20,12 @@ import numpy as np
 
 from scheduler.progress import report
 
-from .arrivals import Counts, Stream
-from .leaving import LeavingRun, leaving_runs
+from .arrivals import Stream
 from .worker import Worker
+
+#: Continuation probability of a worker after a decision, by which values are scaled; else its queue is emptied. A full
+#: queue that no variant serves in time may stay full for ages, so that values would have no digits left for the others.
+CONTINUATION = 1 - 1e-6
 
 #: slabs that are made together, and numbers in an array of theirs: more are beyond the processor's cache
 TOGETHER, CELLS = 16, 2**18
@@ -31,9 +33,7 @@ TOGETHER, CELLS = 16, 2**18
 
 @dataclass(frozen=True)
 class Slabs:
-    """Stretches of time before the next decision, for one class of arrivals.
-
-    Each is followed by ``after`` seconds until that decision.
+    """Stretches of time before the next decision, each followed by ``after`` seconds until that decision.
 
     Attributes:
         none: (slab, phase, phase after it): the worker gets no query in it.
@@ -47,24 +47,24 @@ class Slabs:
     dropped: np.ndarray
 
     @classmethod
-    def of(cls, counts: Counts, phases: int, queue: int, lengths: np.ndarray, after: np.ndarray) -> Slabs:
-        count = len(lengths)
+    def of(cls, stream: Stream, queue: int, lengths: np.ndarray, after: np.ndarray) -> Slabs:
+        count, phases = len(lengths), stream.phases
         made = cls(np.empty((count, phases, phases)), np.empty((count, phases, queue)), *np.empty((2, count, phases)))
         # The longest slab of an array decides about its size.
         order = np.argsort(-lengths, kind="stable")
         first = 0
         while first < count:
-            cells = counts.most(lengths[order[first]]) * (queue + 1)
+            cells = stream.most(lengths[order[first]]) * (queue + 1)
             chosen = order[first : first + min(TOGETHER, max(1, CELLS // cells))]
-            made._make(chosen, counts, lengths[chosen], after[chosen])
+            made._make(chosen, stream, lengths[chosen], after[chosen])
             first += len(chosen)
         return made
 
-    def _make(self, places: np.ndarray, counts: Counts, lengths: np.ndarray, after: np.ndarray) -> None:
+    def _make(self, places: np.ndarray, stream: Stream, lengths: np.ndarray, after: np.ndarray) -> None:
         report()
         _, phases, queue = self.first.shape
-        most = counts.most(lengths.max())
-        within = counts.probabilities(most + phases, lengths)
+        most = stream.most(lengths.max())
+        within = stream.probabilities(most + phases, lengths)
         phase = np.arange(phases)
         step = phase[None, :] - phase[:, None]
         self.none[places] = np.where(step >= 0, within[:, np.maximum(step, 0)], 0.0)
@@ -73,7 +73,7 @@ class Slabs:
         arriving = within[:, total[None, :] - phase[:, None]]
         # P(x or more arrivals after the slab) at first + x: 1 for x below 1.
         first = most - 1
-        rest = counts.probabilities(counts.most(after.max()), after)
+        rest = stream.probabilities(stream.most(after.max()), after)
         tail = np.pad(
             np.cumsum(rest[:, ::-1], axis=1)[:, ::-1].clip(max=1.0), ((0, 0), (first, 0)), constant_values=1.0
         )
@@ -90,7 +90,7 @@ class Slabs:
 
 
 class Chain:
-    """The states of a worker and how they follow one another.
+    """The states of a worker and how they follow one another; a batch takes all that wait.
 
     A value of all states is an array (queue + 1, slacks, columns): the first row is that of the empty queue, the same
     for all slacks. A *run* is what decides when the next decision comes: a variant with a number of rows.
@@ -98,42 +98,31 @@ class Chain:
     Attributes:
         phases: (queued, slack, phase): of the worker when the head has that slack left (interval A).
         run_of: (variant, queued): place of the run; -1: there is none.
-        fallback: (queued): the variant with the shortest run, which takes what is late anyway.
-        allowed: (variant, queued, slack): the run ends in time, or it is the fallback where none does.
+        allowed: (variant, queued, slack): the run ends in time, or it is the shortest one where none does.
         in_time: the same, ending in time.
-        leaving: runs of fewer rows than wait; none with maximal batching.
-
-    Args:
-        variable: a batch takes all that wait, or fewer where those are in time (variable batching).
     """
 
-    def __init__(self, worker: Worker, stream: Stream, variable: bool = False) -> None:
+    def __init__(self, worker: Worker, stream: Stream) -> None:
         self.worker, self.stream = worker, stream
         self.slacks = np.array(worker.slacks)
-        self.ages = worker.slo_s - self.slacks[::-1]
-        seconds = worker.seconds()
-        self.fallback = seconds.argmin(axis=0)
+        ages, seconds = worker.slo_s - self.slacks[::-1], worker.seconds()
         self.in_time = seconds[:, :, None] <= self.slacks[None, None, :] + 1e-12
         self.allowed = self.in_time.copy()
         hopeless = ~self.in_time.any(axis=0)
-        for queued in range(1, worker.queue + 1):
-            self.allowed[self.fallback[queued], queued, hopeless[queued]] = True
+        for queued, shortest in enumerate(seconds.argmin(axis=0)):
+            self.allowed[shortest, queued, hopeless[queued]] = True
         self.allowed[:, 0, :] = False
         self.phases = self._phases()
-        self.leaving: tuple[LeavingRun, ...] = (
-            leaving_runs(worker, stream, self.phases, self.in_time) if variable else ()
-        )
         used = self.allowed.any(axis=2)
         self.run_of = np.full(used.shape, -1)
-        self._groups: list[_Group] = []
-        first = 0
-        for group, counts in enumerate(stream.counts):
-            members = [(v, n) for v, n in zip(*np.nonzero(used), strict=True) if stream.group(int(n)) == group]
-            for place, (variant, queued) in enumerate(members):
-                self.run_of[variant, queued] = first + place
-            first += len(members)
-            times = np.array([seconds[run] for run in members])
-            self._groups.append(_Group(counts, stream.phases, worker.queue, self.ages, times))
+        self.run_of[used] = np.arange(used.sum())
+        times = seconds[used]
+        self._last = last = len(ages) - 1
+        #: slack of a head that arrives in the slab that begins at each age
+        self._slack_of = np.append(last - 1 - np.arange(last), 0)
+        self._steps = Slabs.of(stream, worker.queue, np.diff(ages), ages[:-1])
+        self._from = np.minimum(np.searchsorted(ages, times, side="right") - 1, last)
+        self._starts = Slabs.of(stream, worker.queue, times - ages[self._from], ages[self._from])
 
     def _phases(self) -> np.ndarray:
         """Probabilities of the worker's phases (interval A)."""
@@ -143,12 +132,15 @@ class Chain:
         made[:, :, 0] = 1.0
         if phases == 1:
             return made
-        counts = self.stream.counts[0]
         old = age > 1e-12
-        logs = counts.logs(queue * phases - 1, age[old]).reshape(-1, queue, phases)
+        logs = self.stream.logs(queue * phases - 1, age[old]).reshape(-1, queue, phases)
         weights = np.exp(logs - logs.max(axis=2, keepdims=True))
         made[1:, old] = (weights / weights.sum(axis=2, keepdims=True)).transpose(1, 0, 2)
         return made
+
+    def runs(self, choice: np.ndarray) -> np.ndarray:
+        """Runs by queued rows, from 1, and slack, under a choice of variants (queued, slack)."""
+        return self.run_of[choice[1:], np.arange(1, len(choice))[:, None]]
 
     def ahead(self, values: np.ndarray, dropped: np.ndarray) -> np.ndarray:
         """Return the expected ``values`` at the next decision.
@@ -160,31 +152,6 @@ class Chain:
         Returns:
             (run, phase, column).
         """
-        return np.concatenate([group.ahead(values, dropped) for group in self._groups])
-
-    def back(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
-        """Next states and rows dropped from weights (run, phase): transposed ``ahead``."""
-        states, dropped, first = np.zeros((self.worker.queue + 1, len(self.slacks))), 0.0, 0
-        for group in self._groups:
-            dropped += group.back(weights[first : first + group.runs], states)
-            first += group.runs
-        return states, dropped
-
-
-class _Group:
-    def __init__(self, counts: Counts, phases: int, queue: int, ages: np.ndarray, times: np.ndarray) -> None:
-        self.runs, self.phases, self._last = len(times), phases, len(ages) - 1
-        if not self.runs:
-            return
-        #: slack of a head that arrives in the slab that begins at each age
-        self._slack_of = np.append(self._last - 1 - np.arange(self._last), 0)
-        self._steps = Slabs.of(counts, phases, queue, np.diff(ages), ages[:-1])
-        self._from = np.minimum(np.searchsorted(ages, times, side="right") - 1, self._last)
-        self._starts = Slabs.of(counts, phases, queue, times - ages[self._from], ages[self._from])
-
-    def ahead(self, values: np.ndarray, dropped: np.ndarray) -> np.ndarray:
-        if not self.runs:
-            return np.zeros((0, self.phases, values.shape[2]))
         by_slack = values[1:].transpose(1, 0, 2)
         full = values[-1, 0]
         first = _gains(self._steps, by_slack[self._slack_of[: self._last]], full, dropped)
@@ -197,10 +164,10 @@ class _Group:
             self._starts, by_slack[self._slack_of[self._from]], full, dropped
         )
 
-    def back(self, weights: np.ndarray, states: np.ndarray) -> float:
-        if not self.runs:
-            return 0.0
-        at_age = np.zeros((self._last + 1, self.phases))
+    def back(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
+        """Next states and rows dropped from weights (run, phase): transposed ``ahead``."""
+        states = np.zeros((self.worker.queue + 1, len(self.slacks)))
+        at_age = np.zeros((self._last + 1, self.stream.phases))
         np.add.at(at_age, self._from, (weights[:, None, :] @ self._starts.none)[:, 0])
         dropped = _losses(self._starts, weights, self._slack_of[self._from], states)
         none = self._steps.none
@@ -208,7 +175,7 @@ class _Group:
             at_age[age - 1] += at_age[age] @ none[age - 1]
         dropped += _losses(self._steps, at_age[1:], self._slack_of[: self._last], states)
         states[0, 0] += at_age[0].sum()
-        return dropped
+        return states, dropped
 
 
 def _gains(slabs: Slabs, by_slack: np.ndarray, full: np.ndarray, dropped: np.ndarray) -> np.ndarray:

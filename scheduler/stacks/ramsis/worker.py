@@ -45,10 +45,6 @@ class Worker:
             table[index, 1 : 1 + len(seconds_by_rows)] = seconds_by_rows
         return table
 
-    def all_rows(self) -> np.ndarray:
-        """(queued, slack): the rows of batches that take all that wait."""
-        return np.repeat(np.arange(self.queue + 1)[:, None], len(self.slacks), axis=1)
-
     def capacity(self) -> float:
         """Rows/s of the best batch within the SLO."""
         rates = [
@@ -58,16 +54,6 @@ class Worker:
             if seconds <= self.slo_s
         ]
         return max(rates, default=0.0)
-
-    def service_rate(self, rate: float) -> float:
-        """Rows/s of the slowest variant that meets ``rate`` within SLO / 2, else capacity."""
-        slowest = (-math.inf, self.capacity())
-        for variant in self.variants:
-            seconds_by_rows = list(enumerate(variant.seconds[: self.queue], 1))
-            best = max((rows / seconds for rows, seconds in seconds_by_rows if seconds <= self.slo_s / 2), default=0.0)
-            if best >= rate:
-                slowest = max(slowest, (variant.seconds[0], best))
-        return slowest[1]
 
 
 def worker(

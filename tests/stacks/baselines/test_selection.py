@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 
 from scheduler.allocation.problem import ApplicationDemand, DeviceResources, LatencyProfile, Problem
-from scheduler.allocation.strategies import get
 from scheduler.stacks.proteus import strategy as proteus
 from scheduler.stacks.proteus.ablations import uniform
+from scheduler.stacks.strategies import get
 from tests.allocation.worlds import line, problems, variant
 from tests.examples import examples
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.allocation.problem import ApplicationDemand, DeviceResources
-from scheduler.allocation.strategies import get
 from scheduler.allocation.verification import violations
 from scheduler.stacks.dedicated import DedicatedChoices
 from scheduler.stacks.placed_once import first_placement
+from scheduler.stacks.strategies import get
 from tests.allocation.worlds import line, problems, variant
 from tests.examples import examples
 

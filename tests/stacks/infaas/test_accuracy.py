@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 
 from scheduler.allocation.problem import ApplicationDemand, DeviceResources, Problem
-from scheduler.allocation.strategies import get, names
 from scheduler.simulation import simulate
 from scheduler.simulation.scenario import ControlSettings
 from scheduler.stacks.infaas.arrivals import HeadroomTrigger
 from scheduler.stacks.registry import trigger_of
+from scheduler.stacks.strategies import get, names
 from tests.allocation.worlds import line, problems, variant
 from tests.simulation.worlds import model, world
 

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
-from scheduler.allocation.strategies import get
 from scheduler.allocation.verification import violations
 from scheduler.simulation.controller import Controller
 from scheduler.stacks.dedicated import DedicatedChoices
 from scheduler.stacks.infaas.cost import LOAD_WEIGHT, InstanceOptions, adding, asked
+from scheduler.stacks.strategies import get
 from tests.allocation.worlds import line, slow_to_load, variant
 from tests.examples import examples
 from tests.simulation.worlds import model, world

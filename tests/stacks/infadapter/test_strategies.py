@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import pytest
 
-from scheduler.allocation import strategies
 from scheduler.allocation.problem import ApplicationDemand, CostWeights
+from scheduler.stacks import strategies
 from tests.stacks.infadapter.worlds import problem
 
 pytestmark = pytest.mark.wide

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.allocation import strategies
 from scheduler.allocation.problem import CostWeights, DeviceResources, Problem
 from scheduler.allocation.verification import violations
+from scheduler.stacks import strategies
 from scheduler.stacks.infadapter import weighing
 from scheduler.stacks.infadapter.capacity_line import fitted
 from tests.examples import examples

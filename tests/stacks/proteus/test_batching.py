@@ -26,8 +26,8 @@ def run(queries, late="shed", candidate=CANDIDATE):
     return simulate([Served(POLICIES["proteus"](), candidate, late)], queries)
 
 
-def decide(queries, now=0.0, late="shed", candidate=CANDIDATE, blocking_s=0.0):
-    view = QueueView(now, queries, [candidate], late == "serve", blocking_s)
+def decide(queries, now=0.0, late="shed", candidate=CANDIDATE, slack_s=0.0):
+    view = QueueView(now, queries, [candidate], late == "serve", slack_s)
     return Decided.of(POLICIES["proteus"]().decide(view))
 
 
@@ -101,8 +101,8 @@ def test_one_behind_a_full_batch_is_dropped_too():
 
 
 def test_on_a_shared_device_it_is_ready_earlier_by_what_the_others_may_hold():
-    assert decide([Query(1, 0.0, 1.0)], blocking_s=0.5).wait_until == 0.3125
-    assert decide([Query(1, 0.0, 1.0)], now=0.3125, blocking_s=0.5).run == (1,)
+    assert decide([Query(1, 0.0, 1.0)], slack_s=0.5).wait_until == 0.3125
+    assert decide([Query(1, 0.0, 1.0)], now=0.3125, slack_s=0.5).run == (1,)
 
 
 def test_a_larger_batch_measured_quicker_does_not_make_the_wait_too_long():
@@ -153,12 +153,12 @@ def reference(view):
     return viable, best
 
 
-@given(candidate=candidates(), queries=arrivals(), blocking_s=st.sampled_from([0.0, 0.0, 0.01, 0.1]))
-def test_it_runs_the_largest_punctual_prefix_and_never_waits_past_t_max_wait(candidate, queries, blocking_s):
+@given(candidate=candidates(), queries=arrivals(), slack_s=st.sampled_from([0.0, 0.0, 0.01, 0.1]))
+def test_it_runs_the_largest_punctual_prefix_and_never_waits_past_t_max_wait(candidate, queries, slack_s):
     seconds = candidate.latency.seconds
 
     def check(view, decision):
-        view = QueueView(view.now, view.queue, view.candidates, view.serve_late, blocking_s)
+        view = QueueView(view.now, view.queue, view.candidates, view.serve_late, slack_s)
         decision = Decided.of(POLICIES["proteus"]().decide(view))
         viable, best = reference(view)
         if decision.run:
@@ -166,7 +166,7 @@ def test_it_runs_the_largest_punctual_prefix_and_never_waits_past_t_max_wait(can
         elif viable:
             rows = sum(query.rows for query in viable)
             assert viable == best and rows < candidate.max_batch
-            t_max_wait = viable[0].deadline - seconds(rows + 1) - blocking_s
+            t_max_wait = viable[0].deadline - seconds(rows + 1) - slack_s
             assert view.now < decision.wait_until <= t_max_wait
 
     simulate([Served(POLICIES["proteus"](), candidate)], queries, check)

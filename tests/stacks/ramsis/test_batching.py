@@ -5,9 +5,6 @@ Tested is also what nothing can change.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,30 +58,6 @@ def test_the_variant_is_the_policy_s_for_load_queue_and_slack():
     assert ran(ramsis.decide(view([0.06], load=80))) == ("middle", 1)
 
 
-#: two rows a batch, or one where the head has less than 60 ms; longer queues than three go as three do: all at once
-SMALL = LoadPolicy(50.0, CALM.steps, (((0.0, 1),), ((0.0, 1), (0.06, 2)), ((0.0, 2), (0.09, 3))))
-VARIABLE = PolicySet(("fast", "middle", "slow"), (SMALL,))
-
-
-def test_the_first_queries_go_alone_where_the_policy_says_so():
-    ramsis = RamsisPolicy()
-    decision = ramsis.decide(view([0.05, 0.06], policies=VARIABLE))
-    assert ran(decision) == ("middle", 1) and decision.run[0].id == 0 and not decision.drop
-    assert ran(ramsis.decide(view([0.06, 0.07], policies=VARIABLE))) == ("middle", 2)
-    assert ran(ramsis.decide(view([0.08, 0.09, 0.1], policies=VARIABLE))) == ("fast", 2)
-    assert ran(ramsis.decide(view([0.08, 0.09, 0.1, 0.1, 0.1], policies=VARIABLE))) == ("fast", 2)
-    assert ran(ramsis.decide(view([0.095, 0.095, 0.1, 0.1, 0.1], policies=VARIABLE))) == ("fast", 5)
-    # Above all loads there is no policy, and all go.
-    assert ran(ramsis.decide(view([0.05, 0.06], load=80, policies=VARIABLE))) == ("fast", 2)
-
-
-def test_a_query_of_more_rows_than_the_policy_takes_runs_alone():
-    seen = view([0.08, 0.09, 0.1], policies=VARIABLE)
-    large = msgspec.structs.replace(seen, queue=[replace(query, rows=3) for query in seen.queue])
-    decision = RamsisPolicy().decide(large)
-    assert [query.id for query in decision.run] == [0]
-
-
 def test_above_all_loads_and_without_policies_the_fastest_variant_runs():
     ramsis = RamsisPolicy()
     assert ran(ramsis.decide(view([0.1], load=200))) == ("fast", 1)
@@ -118,10 +91,9 @@ def test_queries_that_cannot_be_in_time_are_dropped_unless_late_ones_are_served(
     st.floats(1, 300),
     st.booleans(),
     st.lists(st.sampled_from([FAST, MIDDLE, SLOW]), min_size=1, max_size=3, unique=True),
-    st.sampled_from([POLICIES, VARIABLE]),
 )
-def test_no_batch_is_bound_to_be_late_while_some_variant_is_in_time(deadlines, load, late, candidates, policies):
-    seen = view(deadlines, load, candidates, late, policies)
+def test_no_batch_is_bound_to_be_late_while_some_variant_is_in_time(deadlines, load, late, candidates):
+    seen = view(deadlines, load, candidates, late)
     decision = RamsisPolicy().decide(seen)
     fastest = min(candidates, key=lambda c: c.latency.seconds(1))
     viable = [query for query in seen.queue if query.deadline >= 10.0 + fastest.latency.seconds(1)]

@@ -12,6 +12,7 @@ from scheduler.stacks.ramsis.arrivals import round_robin
 from scheduler.stacks.ramsis.load_limits import jellyfish, model_switching
 from scheduler.stacks.ramsis.load_policies import ABOVE, ANCHORS, STEP, anchors, evaluated, policies, steps
 from scheduler.stacks.ramsis.solve import solve
+from scheduler.stacks.ramsis.transitions import Chain
 from tests.stacks.ramsis.workers import three
 
 pytestmark = pytest.mark.wide
@@ -30,7 +31,7 @@ def test_anchors_are_around_the_demand(capacity, demand):
 
 def test_neighbours_differ_by_little_accuracy_and_none_is_made_twice():
     made = three(lengths=40)
-    found = policies(made, lambda load: round_robin(load, WORKERS), made.capacity() * WORKERS, 400.0, "queries")
+    found = policies(made, WORKERS, 400.0)
     loads = [one.policy.load for one in found]
     accuracies = [one.expected.accuracy for one in found]
     assert loads == sorted(set(loads)) and len(found) > 5
@@ -38,28 +39,17 @@ def test_neighbours_differ_by_little_accuracy_and_none_is_made_twice():
     near = [abs(low - high) <= STEP for low, high in itertools.pairwise(accuracies)]
     assert all(one or other for one, other in zip(close, near, strict=True))
     before = evaluated.cache_info().misses
-    policies(made, lambda load: round_robin(load, WORKERS), made.capacity() * WORKERS, 405.0, "queries")
+    policies(made, WORKERS, 405.0)
     assert evaluated.cache_info().misses == before
 
 
 def test_whatever_time_there_is_the_load_next_above_the_demand_has_its_policy():
     made, demand = three(lengths=12), 400.0
-
-    def stream(load):
-        return round_robin(load, WORKERS)
-
-    whole = policies(made, stream, made.capacity() * WORKERS, demand, "queries")
+    whole = policies(made, WORKERS, demand)
     above = min(load for load in anchors(made.capacity() * WORKERS, demand) if load >= demand)
     for most in range(len(whole) + 1):
         left = iter(range(most))
-        some = policies(
-            made,
-            stream,
-            made.capacity() * WORKERS,
-            demand,
-            "queries",
-            in_time=lambda left=left: next(left, None) is not None,
-        )
+        some = policies(made, WORKERS, demand, in_time=lambda left=left: next(left, None) is not None)
         loads = [one.policy.load for one in some]
         assert len(some) <= most + 1 and above in loads and loads == sorted(loads)
         assert set(loads) <= {one.policy.load for one in whole}
@@ -72,7 +62,7 @@ def test_modelswitching_measures_the_fastest_variant_in_any_case():
 
 
 def test_steps_name_the_choice_of_every_state():
-    policy = solve(three(lengths=40), round_robin(300.0, WORKERS))
+    policy = solve(Chain(three(lengths=40), round_robin(300.0, WORKERS)))
     for queued, row in enumerate(steps(policy), 1):
         assert row[0][0] == 0 and [least for least, _ in row] == sorted({least for least, _ in row})
         for slack, choice in zip(policy.worker.slacks, policy.choice[queued], strict=True):

@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 
 from scheduler import progress
-from scheduler.allocation import strategies
 from scheduler.allocation.problem import (
     ApplicationDemand,
     CandidateVariant,
@@ -22,6 +21,7 @@ from scheduler.allocation.problem import (
 from scheduler.allocation.verification import violations
 from scheduler.simulation import simulate
 from scheduler.simulation.scenario import ControlSettings
+from scheduler.stacks import strategies
 from scheduler.stacks.ramsis import load_policies
 from scheduler.stacks.ramsis import strategy as by_policy
 from tests.simulation.worlds import model, world
@@ -73,20 +73,6 @@ def test_each_device_serves_one_application_by_policies_for_its_demand(name, few
     assert 60 < plan.accuracy <= 100
 
 
-def test_policies_with_smaller_batches_promise_no_less(few_loads):
-    rates, found = {"a": 200.0, "b": 50.0}, {}
-    for name in ("ramsis", "ramsis-variable"):
-        plan = strategies.get(name)(problem())
-        found[name] = plan, by_policy.expectations(problem(), plan, rates, by_policy.PROCESSES[name])
-    (most, promised), (variable, better) = found.values()
-    assert not any(one.batches for planned in most.policies for one in planned.policies)
-    assert any(one.batches for planned in variable.policies for one in planned.policies)
-    for name in rates:
-        worth = [one[name].accuracy * (1 - one[name].violation_rate) for one in (promised, better)]
-        # Policies are made for loads near the rate.
-        assert worth[1] > worth[0] - 0.5
-
-
 @pytest.mark.parametrize("name", ["ramsis", "modelswitching"])
 def test_a_plan_that_runs_out_of_time_has_a_policy_for_each_device_and_the_next_has_the_others(name):
     asked = replace(problem(demands=(("a", 190.0), ("b", 45.0))), milp_s=1.0)
@@ -100,7 +86,7 @@ def test_a_plan_that_runs_out_of_time_has_a_policy_for_each_device_and_the_next_
         assert set(few.policies) <= set(many.policies) and len(many.policies) > 1
 
 
-@pytest.mark.parametrize("name", ["ramsis-variable", "modelswitching"])
+@pytest.mark.parametrize("name", ["ramsis", "modelswitching"])
 def test_without_a_limit_of_time_a_plan_depends_on_nothing_but_its_problem(name, monkeypatch):
     monkeypatch.setattr(by_policy, "POLICIES", 5)
     slow, fast = (replace(problem(demands=(("a", 170.0), ("b", 40.0))), time_limit_s=limit) for limit in (1e-6, 1e6))
@@ -109,7 +95,7 @@ def test_without_a_limit_of_time_a_plan_depends_on_nothing_but_its_problem(name,
     again = strategies.get(name)(fast)
     assert not first.cut_short and first.policies == again.policies
     assert 5 <= sum(len(planned.policies) for planned in first.policies) <= 5 + len(first.policies)
-    if name == "ramsis-variable":
+    if name == "ramsis":
         monkeypatch.setattr(by_policy, "POLICIES", 7)
         assert sum(len(one.policies) for one in strategies.get(name)(slow).policies) > 5 + 1
 
@@ -123,21 +109,6 @@ def test_planning_is_reported_at_each_policy(few_loads):
 
     plan = copy_context().run(planned)
     assert len(reports) >= sum(len(one.policies) for one in plan.policies)
-
-
-def test_policies_for_bursty_arrivals_promise_less():
-    found = {
-        (name, shape): strategies.get(name)(replace(problem(), arrival_shape=shape))
-        for name, shape in (("ramsis", 0.25), ("ramsis-gamma", 1.0), ("ramsis-gamma", 0.25))
-    }
-    smooth, same, bursty = found.values()
-    assert same.policies == smooth.policies and same.accuracy == smooth.accuracy
-    assert bursty.accuracy < smooth.accuracy
-    rates = {"a": 200.0, "b": 50.0}
-    process = by_policy.PROCESSES["ramsis-gamma"]
-    promised = by_policy.expectations(replace(problem(), arrival_shape=0.25), smooth, rates, process)
-    calm = by_policy.expectations(problem(), smooth, rates, by_policy.PROCESSES["ramsis"])
-    assert all(promised[name].violation_rate >= calm[name].violation_rate for name in rates)
 
 
 # Residents and devices do not depend on how many policies there are: one policy a group is made quickest.
@@ -202,10 +173,10 @@ def test_the_simulator_serves_by_the_policies(few_loads):
     surge = [(4_800 + 4.0 * i, "p") for i in range(600)]
     results = {
         name: simulate(world(models, calm + surge, ["cpu", "cpu"], slo_s={"p": 0.1}, control=control), name)
-        for name in ("ramsis", "clipper-ht", "jellyfish+", "modelswitching", "ramsis-shortest-queue", "ramsis-variable")
+        for name in ("ramsis", "clipper-ht", "jellyfish+", "modelswitching")
     }
     found = {name: result.summary for name, result in results.items()}
     assert found["ramsis"]["violation_ratio"] < 0.03
     assert found["clipper-ht"]["effective_accuracy"] == 80 < found["ramsis"]["effective_accuracy"]
-    for name in ("jellyfish+", "modelswitching", "ramsis-shortest-queue", "ramsis-variable"):
+    for name in ("jellyfish+", "modelswitching"):
         assert found[name]["violation_ratio"] < 0.1 and found[name]["effective_accuracy"] >= 80

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from scheduler.stacks.ramsis.arrivals import Stream
 from scheduler.stacks.ramsis.solve import Policy
 from scheduler.stacks.ramsis.worker import Worker, WorkerVariant, worker
 
@@ -24,7 +23,7 @@ def three(slo_s: float = 0.1, lengths: int | None = 50, queue: int = 8) -> Worke
     return worker(slo_s, variants, lengths, queue)
 
 
-def observed(policy: Policy, stream: Stream, arrivals: int, seed: int) -> tuple[float, float]:
+def observed(policy: Policy, arrivals: int, seed: int) -> tuple[float, float]:
     """Simulate a worker that serves ``arrivals`` queries under a policy.
 
     Queries arrive one by one at exponential times, and the worker gets every K-th.
@@ -32,11 +31,11 @@ def observed(policy: Policy, stream: Stream, arrivals: int, seed: int) -> tuple[
     Returns:
         Accuracy of queries in time, and the share of those late.
     """
-    made = policy.worker
-    source, rate = random.Random(seed), stream.counts[0].rate
+    made, stream = policy.worker, policy.stream
+    source = random.Random(seed)
     times, now = [], 0.0
     for _ in range(arrivals):
-        now += source.gammavariate(stream.phases, 1 / rate)
+        now += source.gammavariate(stream.phases, 1 / stream.rate)
         times.append(now)
     seconds = made.seconds()
     queue: deque[float] = deque()
@@ -50,9 +49,9 @@ def observed(policy: Policy, stream: Stream, arrivals: int, seed: int) -> tuple[
         waiting = min(len(queue), made.queue)
         slack = queue[0] + made.slo_s - free_at
         place = max((i for i, least in enumerate(made.slacks) if least <= slack + 1e-12), default=0)
-        variant, rows = policy.choice[waiting, place], policy.rows[waiting, place]
-        batch = [queue.popleft() for _ in range(rows)]
-        free_at += seconds[variant, rows]
+        variant = policy.choice[waiting, place]
+        batch = [queue.popleft() for _ in range(waiting)]
+        free_at += seconds[variant, waiting]
         in_time = [arrived for arrived in batch if free_at <= arrived + made.slo_s + 1e-12]
         kept += len(in_time)
         accuracy += len(in_time) * made.variants[variant].accuracy

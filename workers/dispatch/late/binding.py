@@ -96,22 +96,6 @@ class LateBinding:
             self._set_busy(known, busy_until, now)
         return self._decisions(now)
 
-    def set_loading(self, device: Hashable, until: float, now: float) -> Decisions:
-        """Record until when a device loads a variant.
-
-        Loading does not count as pressure. The device's batches start later, or move. Dispatched ones that have not
-        reached it yet run after the load.
-        """
-        known = self._groups.device(device)
-        if until > now and not known.loading:
-            known.loads_from = now
-        known.loads_until = until
-        self._expect(known, now)
-        self._groups.set_loading(known, until > now, now)
-        self._schedule.check(known, now)
-        self._schedule.changed[known] = None
-        return self._decisions(now)
-
     def rtt_changed(self, device: Hashable, rtt_s: float) -> None:
         self._groups.device(device).rtt_s = rtt_s
 
@@ -128,8 +112,8 @@ class LateBinding:
         for batch in known.dispatched:
             batch.served.demand.pending -= len(batch.queries)
         known.dispatched.clear()
-        known.free_at = known.loads_until = now
-        self._groups.set_loading(known, False, now)
+        known.free_at = known.busy_until = now
+        self._groups.update(known, now)
         if known.up:
             self._set_up(known, False, now)
         return self._decisions(now)
@@ -143,10 +127,11 @@ class LateBinding:
         self._consider(device, now)
 
     def _set_busy(self, device: ScheduledDevice, until: float, now: float) -> None:
-        """Ignored while batches of this binding are there, or the device loads a variant."""
+        """Others' work holds the device. Dispatched batches that have not reached it yet run after that."""
+        device.busy_until = until
         until = max(until, device.backoff_until)
-        if not device.dispatched and not device.loading and (until > now or device.free_at > now):
-            device.free_at = until
+        if until > now or device.free_at > now:
+            device.free_at = max([until, *(batch.end for batch in device.dispatched)])
             self._groups.update(device, now)
             self._schedule.check(device, now)
             self._consider(device, now)
@@ -212,24 +197,19 @@ class LateBinding:
 
     @staticmethod
     def _expect(device: ScheduledDevice, now: float) -> None:
-        """Expect dispatched batches one after the other, after any load."""
         end = now
         for batch in device.dispatched:
             transfer_s = batch.option.row_transfer_s * batch.rows
-            if now < device.loads_until and batch.dispatched_at + 0.5 * device.rtt_s + transfer_s <= device.loads_from:
-                # It ran before the load: only its answer is on its way.
-                end = max(end, batch.end)
-                continue
-            began = max(end, batch.dispatched_at + device.rtt_s + transfer_s, device.loads_until)
+            began = max(end, batch.dispatched_at + device.rtt_s + transfer_s)
             end = batch.end = began + device.seconds(batch.option, batch.rows) - transfer_s
-        device.free_at = max(end, device.loads_until)
+        device.free_at = max(end, device.busy_until, device.backoff_until)
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
         reservations = [query.reservation for query in queries if query.reservation is not None]
         for device in dict.fromkeys(batch.device for batch in reservations):
             if device.up and now >= device.backoff_until:
                 back_off(device, now)
-                self._set_busy(device, max(device.free_at, device.backoff_until), now)
+                self._set_busy(device, device.busy_until, now)
         for batch in reservations:
             batch.served.demand.pending += 1
         self._schedule.reschedule(queries, now)
@@ -251,8 +231,8 @@ class LateBinding:
                 self._postpone(device, now)
                 self._schedule.check(device, now)
             self._consider(device, now)
-            if device.counted and not device.dispatched:
-                # Others' work there has ended.
+            if device.away:
+                # Others' work there may have ended.
                 self._groups.update(device, now)
         return self._decisions(now)
 
@@ -265,7 +245,6 @@ class LateBinding:
         self._groups.update(device, now)
 
     def _sweep(self, now: float) -> None:
-        """Look for changes that no event reports."""
         self._sweep_at = now + SWEEP_S
         if now >= self._congestion.look_at:
             self._congestion.look(self._groups.classes.values(), now)

@@ -29,8 +29,6 @@ USUAL_S = 3.0
 
 
 class Congestion:
-    """Keeps the needs of all offers."""
-
     def __init__(self) -> None:
         self.look_at = self._looked_at = -math.inf
         self._every_s = LOOK_S

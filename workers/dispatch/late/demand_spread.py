@@ -126,7 +126,6 @@ class DemandSpread:
         return dict(zip(self._classes, zip(levels, means[:, -1].tolist(), strict=True), strict=True))
 
     def _follow(self, rates: np.ndarray) -> None:
-        """A class uses its device groups in proportion to weight and capacity."""
         capacity, of_class, of_group = self._capacity[:, self._column], self._of_class, self._of_group
         weights, starts = self._weights, self._starts
         for _ in range(self._rounds):

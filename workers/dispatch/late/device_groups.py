@@ -78,7 +78,6 @@ class DeviceGroups:
         return True
 
     def _interned(self, option_sets: Mapping[QueryClass, OptionSet]) -> dict[QueryClass, OptionSet]:
-        """One object for all equal sets, so that identities can be compared."""
         interned = {name: self._option_sets.setdefault(options.key, options) for name, options in option_sets.items()}
         for query_class in self.classes:
             whole = query_class._replace(permitted=None)
@@ -101,15 +100,15 @@ class DeviceGroups:
         for device in self.devices.values():
             device.group = None
             device.dependents = []
+            device.away = False
             device.counted, device.counted_per_s, device.counted_until, device.counted_slos = 0, 0.0, 0.0, 0.0
             if not device.up:
                 continue
             group = groups.get(device.group_key)
             if group is None:
-                its = [self.classes[name].slo_s for name in device.option_sets if name in self.classes]
-                group = groups[device.group_key] = DeviceGroup(max(its, default=1.0))
+                group = groups[device.group_key] = DeviceGroup()
             group.devices.append(device)
-            group.count += not device.loading
+            group.count += 1
             device.group = group
             # SLOs may have changed.
             device.recount()
@@ -146,25 +145,19 @@ class DeviceGroups:
                 if any(other.application != application for other in device.option_sets):
                     device.dependents.append((served, limit_s))
 
-    def set_loading(self, device: ScheduledDevice, loading: bool, now: float) -> None:
-        if device.loading != loading:
-            device.loading = loading
-            if device.group is not None:
-                device.group.count += -1 if loading else 1
-        self.update(device, now)
-
     def update(self, device: ScheduledDevice, now: float) -> None:
         group = device.group
         if group is None:
             return
         busy, per_s, slos = 0, 0.0, device.scheduled_slos
-        if device.loading:
-            slos = 0.0
-        elif device.dispatched:
+        away = False
+        if device.dispatched:
             busy, per_s = 1, 1.0 / device.dispatched[-1].served.slo_s
-        elif device.free_at > now:
-            # Others' work has no SLO.
-            busy, per_s = 1, 1.0 / group.longest_s
+        elif device.free_at - device.rtt_s > now:
+            away = True
+        if away != device.away:
+            device.away = away
+            group.count += -1 if away else 1
         until = device.free_at * per_s if busy else 0.0
         if until != device.counted_until or per_s != device.counted_per_s:
             group.busy += busy - device.counted
@@ -177,7 +170,7 @@ class DeviceGroups:
         if slos != device.counted_slos:
             group.scheduled_slos += slos - device.counted_slos
             device.counted_slos = slos
-        if busy or device.scheduled or device.loading:
+        if busy or away or device.scheduled:
             group.idle.pop(device, None)
         else:
             group.idle[device] = None

@@ -58,8 +58,8 @@ class Dispatching:
                 if at > now:
                     self._timers.set(device, at)
                     return
-            if device.loading:
-                self._groups.set_loading(device, False, now)
+            if device.away:
+                self._groups.update(device, now)
             batch = scheduled[0]
             start = now + device.starts_in(now)
             if start + device.seconds(batch.option, batch.rows) > batch.deadline + ROUNDING_S:
@@ -82,7 +82,7 @@ class Dispatching:
             level = offer.level(pressure, waited_s, now)
             self._schedule.take_first(batch)
             self.dispatch(batch, level, start, now)
-        if device.free_at > now and not device.dispatched and not device.loading and device.up:
+        if device.free_at > now and not device.dispatched and device.up:
             self._timers.set(device, device.free_at)
         elif device.wake_at != INF:
             self._timers.set(device, INF)

@@ -9,7 +9,7 @@ batch (see :mod:`.congestion`), refusal or not: what is scheduled later makes mo
 from __future__ import annotations
 
 from ..binding import WaitingQuery
-from ..options import INF, ServingOption
+from ..options import ServingOption
 from .state import ClassOffer, ScheduledDevice, ServedClass
 
 #: the part of a query's time that a batch may grow to fill: the rest is for the batches before it
@@ -50,21 +50,3 @@ def can_grow(
     if offer.needs.batch_s > seconds:
         seconds = offer.needs.batch_s
     return now + device.starts_in(now) + device.scheduled_s + seconds <= deadline
-
-
-def most_accurate_growable(
-    served: ServedClass, rows: int, now: float, deadline: float, budget_s: float
-) -> tuple[ServingOption, ScheduledDevice] | None:
-    best, utility = None, -INF
-    for offer, device in served.candidates:
-        if now + device.starts_in(now) + device.scheduled_s + offer.option_set.least(rows) > deadline:
-            continue
-        for option in offer.option_set.options:
-            if option.utility <= utility:
-                break
-            if now + device.starts_in(now) + device.seconds(option, rows) <= deadline and can_grow(
-                offer, option, device, rows, now, deadline, budget_s
-            ):
-                best, utility = (option, device), option.utility
-                break
-    return best

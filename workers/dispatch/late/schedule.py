@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from ..binding import WaitingQuery
 from ..options import INF, LEVELS, ServingOption
 from .device_groups import DeviceGroups
-from .overload import budget_s_of, can_grow, most_accurate_growable, sustains
+from .overload import budget_s_of, can_grow, sustains
 from .selection import ROUNDING_S, best_new_batch, best_open_batch, can_follow, first_device, most_accurate_in_time
 from .state import OVERLOAD_S, ScheduledBatch, ScheduledDevice, ServedClass
 
@@ -60,10 +60,8 @@ class Schedule:
             self._recount(batch.device, now)
             return
         # It fits neither an open batch nor the first device of any group: all are searched.
-        if overloaded:
-            place = most_accurate_growable(served, rows, now, deadline, budget_s_of(served, query))
-        else:
-            place = most_accurate_in_time(served, rows, now, deadline)
+        budget_s = budget_s_of(served, query) if overloaded else None
+        place = most_accurate_in_time(served, rows, now, deadline, budget_s)
         if place is not None:
             option, device = place
             self._add(ScheduledBatch(served, option, device, query), now)

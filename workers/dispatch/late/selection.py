@@ -8,6 +8,7 @@ from __future__ import annotations
 from ..binding import WaitingQuery
 from ..latency_correction import SLOW
 from ..options import INF, ServingOption
+from .overload import can_grow
 from .state import RESERVE_S, ClassOffer, ScheduledBatch, ScheduledDevice, ServedClass
 
 #: open batches that a query is tried on: far into overload there are hundreds, and none has room
@@ -232,9 +233,13 @@ def _first_not_starving(
 
 
 def most_accurate_in_time(
-    served: ServedClass, rows: int, now: float, deadline: float
+    served: ServedClass, rows: int, now: float, deadline: float, budget_s: float | None
 ) -> tuple[ServingOption, ScheduledDevice] | None:
-    """As :func:`best_new_batch`, on all devices: they differ in trip and correction."""
+    """As :func:`best_new_batch`, on all devices: they differ in trip and correction.
+
+    Args:
+        budget_s: that the batch must have room to grow in (:func:`.overload.can_grow`); None: it need not.
+    """
     best, utility = None, -INF
     for offer, device in served.candidates:
         options = offer.option_set.options
@@ -245,7 +250,9 @@ def most_accurate_in_time(
         for option in options:
             if option.utility <= utility:
                 break
-            if start + device.seconds(option, rows) <= deadline:
+            if start + device.seconds(option, rows) <= deadline and (
+                budget_s is None or can_grow(offer, option, device, rows, now, deadline, budget_s)
+            ):
                 best, utility = (option, device), option.utility
                 break
     return best
@@ -256,7 +263,7 @@ def most_accurate_by_profile(
 ) -> tuple[ServingOption, ScheduledDevice] | None:
     best, utility = None, -INF
     for offer, device in served.candidates:
-        if device.scheduled or device.dispatched or device.loading or device.free_at > now:
+        if device.scheduled or device.dispatched or device.free_at > now:
             continue
         for option in offer.option_set.options:
             if option.utility > utility and now + device.rtt_s + option.seconds(query.rows) <= query.deadline:

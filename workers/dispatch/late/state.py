@@ -73,8 +73,7 @@ class ScheduledDevice:
     Attributes:
         option_sets: by class; ``offered``: those of unrestricted classes, as they came.
         group: None while it takes no queries; ``group_key``: equal for devices with the same option sets.
-        loading: it loads a variant until ``loads_until``, which does not count as pressure; ``loads_from``: when that
-            began.
+        away: others' work holds it, which does not count as pressure; ``busy_until``: when that ends.
         free_at: when all dispatched batches are expected back; in the past: idle.
         scheduled_s: seconds of the scheduled batches; ``scheduled_slos``: the same, each in SLOs of its class.
         dependents: (class, seconds) that depend on this device, and how long their next query could wait here.
@@ -90,8 +89,8 @@ class ScheduledDevice:
         self.group: DeviceGroup | None = None
         self.group_key: frozenset[tuple[QueryClass, int]] = frozenset()
         self.up = False
-        self.loading = False
-        self.loads_from = self.loads_until = -INF
+        self.away = False
+        self.busy_until = -INF
         self.rtt_s = 0.0
         self.free_at = -INF
         self.scheduled: list[ScheduledBatch] = []
@@ -149,10 +148,7 @@ class ScheduledDevice:
 
 
 class DeviceGroup:
-    """Devices with equal option sets, and aggregates over those that are not loading.
-
-    Args:
-        longest_s: the longest SLO of its classes: others' work on a device counts by it.
+    """Devices with equal option sets, and aggregates over those that are not away.
 
     Attributes:
         offers: by class.
@@ -163,8 +159,7 @@ class DeviceGroup:
         idle: devices with nothing to do, the longest idle first.
     """
 
-    def __init__(self, longest_s: float) -> None:
-        self.longest_s = longest_s
+    def __init__(self) -> None:
         self.devices: list[ScheduledDevice] = []
         self.offers: dict[ServedClass, ClassOffer] = {}
         self.idle: dict[ScheduledDevice, None] = {}
@@ -247,7 +242,7 @@ class ClassOffer:
         slos, count, idle = 0.0, 0, 0
         for group in self.groups:
             slos += group.until_sum - group.per_s_sum * now + group.scheduled_slos
-            count += group.count
+            count += group.count or len(group.devices)
             idle += len(group.idle)
         if without is not None:
             slos -= without.counted_slos

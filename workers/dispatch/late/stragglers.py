@@ -15,11 +15,18 @@ RECHECK_FRACTION = 0.1
 def straggles_at(device: ScheduledDevice) -> float:
     first = device.dispatched[0]
     late_s = FRACTION * (first.end - first.dispatched_at)
-    return first.end + (late_s if late_s > LEAST_S else LEAST_S)
+    return _due_at(device) + (late_s if late_s > LEAST_S else LEAST_S)
+
+
+def _due_at(device: ScheduledDevice) -> float:
+    """When the first answer is due; others' work may have overtaken its batch."""
+    first = device.dispatched[0]
+    overtaken = device.busy_until + (first.end - first.dispatched_at)
+    return overtaken if overtaken > first.end else first.end
 
 
 def next_check_at(device: ScheduledDevice, now: float) -> float:
-    end, at = device.dispatched[0].end, straggles_at(device)
+    end, at = _due_at(device), straggles_at(device)
     # A little later, so that rounding does not make it too early.
     at += 0.01 * (at - end)
     if now <= end:
@@ -30,8 +37,7 @@ def next_check_at(device: ScheduledDevice, now: float) -> float:
 
 def postpone(device: ScheduledDevice, now: float) -> None:
     """Expect a straggler to be free later; an update of its group must follow."""
-    end = now + max(LEAST_S, now - device.dispatched[0].end)
+    end = now + max(LEAST_S, now - _due_at(device))
     for other in device.dispatched[1:]:
         end += device.seconds(other.option, other.rows)
-    if not device.loading or end > device.free_at:
-        device.free_at = end
+    device.free_at = end

@@ -2,8 +2,8 @@
 
 1. A query arrives, and the router picks its device by the plan's shares (:meth:`PublishedBinding.arrived`).
 2. It waits in the core, in the device's queue of its application; one that permits few variants, in a queue of its own.
-3. A device that is free, or will be when a batch reaches it, asks the batch policies of its queues for decisions, and
-   the arbiter which queue runs next (:meth:`.QueuedDevice.decide`).
+3. A device that is free, or will be when a batch reaches it, asks the batch policies of its queues for decisions; of
+   queues that want to run, the one that ran longest ago goes first (:meth:`.QueuedDevice.decide`).
 4. The batch is dispatched; queries that a policy drops are refused. A policy that waits names the time to wake.
 5. :meth:`PublishedBinding.finished` teaches the policy and the latency correction, and frees the device.
 6. Queries whose device goes down, is away or loses its option, or which it declined, are routed again.
@@ -26,7 +26,10 @@ from .load_monitor import LoadMonitor
 from .policy import BatchPolicy
 from .queues import QueuedQuery
 from .routing import Router
-from .time_slices import TIMER_SLACK_S
+
+#: seconds by which an event loop's timers may be late: they are rounded up to a millisecond and wait for the callback
+#: under way. A query that waits until its last moment must not be late by that
+TIMER_SLACK_S = 0.002
 
 
 class PublishedBinding:
@@ -141,7 +144,6 @@ class PublishedBinding:
         return self._decisions(now)
 
     def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
-        """Route queries again; a device that declined them backs off."""
         for query in queries:
             device = query.reservation.device if isinstance(query.reservation, QueueBatch) else None
             if device is not None and device.up and now >= device.backoff_until:

@@ -1,7 +1,4 @@
-"""A device of a published stack, with its queues and time slices. Pure.
-
-It also estimates how long its options take.
-"""
+"""A device of a published stack, with its queues, and how long its options take there. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from ..policy_tables import PolicySet
 from .load_monitor import LoadMonitor
 from .policy import BatchPolicy, Decision
 from .queues import ApplicationQueue, CandidateSet, QueuedQuery
-from .time_slices import Arbiter, blocking_s
 
 #: seconds that a device's load is averaged over: INFaaS' monitoring daemons report every 2 s (Section 5)
 STATE_S = 2.0
@@ -92,19 +88,14 @@ class QueuedDevice:
         self._loads = loads
         #: seconds at peak throughput that its batches were worth
         self._peak = LoadMonitor(STATE_S, STATE_S)
-        self._arbiter = Arbiter()
-        #: name of the queue that has the time slice
-        self._running: str | None = None
         self._options: dict[QueryClass, tuple[ServingOption, ...]] = {}
         self._policies: dict[QueryClass, PolicySet | None] = {}
-        #: by application: the size class with the longest runs, and its first planned option
-        self._largest: dict[str, int] = {}
+        #: by application: the first planned option of the size class with the longest runs
         self._usual: dict[str, ServingOption] = {}
-        #: steps of correction by option; by these and the options: latencies, choices and blocking times
+        #: steps of correction by option; by these and the options: latencies and choices
         self._levels: dict[ServingOption, int] = {}
         self._latencies: dict[ServingOption, LatencyModel] = {}
         self._choices: dict[QueryClass, CandidateSet] = {}
-        self._blocking: dict[str, float] | None = None
 
     def open_at(self) -> float:
         if not self.up or self.away:
@@ -147,15 +138,13 @@ class QueuedDevice:
         for name in dict.fromkeys([query_class.application for query_class in self._options]):
             if name in applications:
                 sizes = [size for other, size, _ in self._options if other == name]
-                self._largest[name] = largest = max(sizes, key=lambda size: size or INF)
-                options = self._options[QueryClass(name, largest)]
+                options = self._options[QueryClass(name, max(sizes, key=lambda size: size or INF))]
                 planned = [option for option in options if option.planned]
                 self._usual[name] = (planned or options)[0]
                 self.rates[name] = sum([option.rate for option in planned])
         stranded: list[QueuedQuery] = []
         for key, queue in list(self.queues.items()):
             application, permitted = key
-            queue.served.clear()
             if application in self.rates:
                 queue.terms = applications[application]
                 classes = {part: QueryClass(application, part.size, permitted) for part in queue.parts}
@@ -164,7 +153,6 @@ class QueuedDevice:
                 stranded += queue.clear()
             if application not in self.rates or (permitted is not None and not queue.parts):
                 del self.queues[key]
-                self._arbiter.forget(queue.name)
         for name in self.rates:
             self._queue(name, None, applications[name])
         return stranded
@@ -174,13 +162,12 @@ class QueuedDevice:
         if queue is None:
             queue = ApplicationQueue(application, permitted, self._create_policy(), terms, self._loads(application))
             self.queues[application, permitted] = queue
-            self._blocking = None
         return queue
 
     def add(self, query: WaitingQuery, terms: ServiceTerms) -> None:
         application, _, permitted = query.query_class
         queue = self._queue(application, permitted, terms)
-        query.reservation = queued = QueuedQuery(query, self, queue)
+        query.reservation = queued = QueuedQuery(query, self.rtt_s, queue)
         queue.add(queued)
 
     def clear(self, application: str | None = None) -> list[QueuedQuery]:
@@ -191,23 +178,21 @@ class QueuedDevice:
 
     def decide(self, now: float) -> tuple[QueueBatch | None, list[QueuedQuery], float]:
         """The batch to send or None, queries dropped and taken out, when to ask again."""
-        self._end_slice(now)
         if now >= self.decay_at:
             decay_corrections(self, now)
         waiting = [queue for queue in self.queues.values() if queue.parts]
-        if not waiting:
-            return None, [], INF
-        if self._blocking is None:
-            self._blocking = self._block()
-        blocking = self._blocking
-        contenders = [queue.contend(now, blocking.get(queue.name, self._slack_s), self._choose) for queue in waiting]
-        chosen = self._arbiter.choose(contenders, now)
+        # Where queries of several queues wait, none waits on purpose.
+        slack_s = self._slack_s if len(waiting) == 1 else INF
+        decisions = [(queue, queue.decide(now, slack_s, self._choose)) for queue in waiting]
+        # Queues take turns: an overloaded one does not keep the device.
+        first = min(
+            [queue for queue, decision in decisions if decision.run], key=lambda queue: queue.ran_at, default=None
+        )
         batch, dropped, wake_at = None, [], INF
-        for queue, contender in zip(waiting, contenders, strict=True):
-            decision = contender.decision
+        for queue, decision in decisions:
             queue.take(decision.drop)
             dropped += decision.drop
-            if contender.queue == chosen:
+            if queue is first:
                 batch = self._start(queue, decision, now)
             else:
                 wake_at = min(wake_at, decision.wait_until)
@@ -224,7 +209,7 @@ class QueuedDevice:
         for query in queries:
             query.reservation = batch
         self.dispatched.append(batch)
-        self._running = queue.name
+        queue.ran_at = now
         self._peak.add(rows * option.bound.seconds(option.slice_rows) / option.slice_rows, now)
         self.free_at = now + self._occupied_s(option, rows, seconds)
         return batch
@@ -233,13 +218,7 @@ class QueuedDevice:
         transfer_s = option.row_transfer_s * rows
         return max(seconds * self.corrections.scale.mean - transfer_s, transfer_s)
 
-    def _end_slice(self, now: float) -> None:
-        if self._running is not None:
-            self._arbiter.ended(self._running, now)
-            self._running = None
-
     def ended(self, batch: QueueBatch, now: float, run_s: float | None) -> None:
-        """``run_s``: seconds that the run took; None: not known, or it failed."""
         self.dispatched.remove(batch)
         if self.dispatched:
             following = self.dispatched[0]
@@ -250,17 +229,13 @@ class QueuedDevice:
             self.free_at = (
                 began - self.rtt_s - transfer_s + self._occupied_s(following.option, following.rows_sent, seconds)
             )
-        else:
-            self._end_slice(now)
         if run_s is None:
             return
         for query in batch.queries:
             # Otherwise each batch would be a circle of references.
             query.reservation = None
         self.backoff_s, self.backoff_until = 0.0, -INF
-        queue, variant = batch.queue, batch.option.variant
-        queue.policy.observe(batch.rows_sent, sum([query.deadline < now for query in batch.queries]))
-        queue.served[variant] = queue.served.get(variant, 0.0) + batch.rows_sent
+        batch.queue.policy.observe(batch.rows_sent, sum([query.deadline < now for query in batch.queries]))
         learn(self, batch.option, batch.rows_sent, run_s, now)
 
     def rows_here(self) -> int:
@@ -295,7 +270,6 @@ class QueuedDevice:
     # --- latencies and what follows from them ------------------------------------------------------------------------
 
     def recount(self) -> None:
-        """The corrections of latencies have changed (see :func:`..feedback.learn`)."""
         levels = {option: self._level(option) for option in self._levels}
         if levels != self._levels:
             self._levels = levels
@@ -307,7 +281,6 @@ class QueuedDevice:
     def _reset(self) -> None:
         self._latencies.clear()
         self._choices.clear()
-        self._blocking = None
 
     def _latency(self, option: ServingOption) -> LatencyModel:
         level = self._levels[option]
@@ -331,8 +304,3 @@ class QueuedDevice:
             choice = CandidateSet(self.options(query_class), restricted, self._latency, policies)
             self._choices[query_class] = choice
         return choice
-
-    def _block(self) -> dict[str, float]:
-        # Empty queues count too: queries that arrive there may take the device first.
-        planned = {q.name: self._choose(q, self._largest[q.application]).planned for q in self.queues.values()}
-        return blocking_s({name: candidates for name, candidates in planned.items() if candidates}, self._slack_s)

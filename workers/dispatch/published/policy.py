@@ -35,7 +35,6 @@ class Candidate(msgspec.Struct, frozen=True):
     Attributes:
         latency: seconds by rows that decisions count on (live: a high quantile).
         max_batch: the most rows of one batch; a larger single query runs alone, in pieces.
-        planned: part of the plan here, not just loaded.
         typical: seconds that a batch usually takes: a query that would be late even so is hopeless. None: ``latency``.
         largest: the most rows of one run; more than ``max_batch`` where the plan gives it less. For policies by load.
     """
@@ -44,7 +43,6 @@ class Candidate(msgspec.Struct, frozen=True):
     accuracy: float
     latency: LatencyModel
     max_batch: int
-    planned: bool = True
     typical: LatencyModel | None = None
     largest: int = 0
 
@@ -56,8 +54,7 @@ class QueueView(msgspec.Struct, frozen=True):
         queue: waiting queries by (deadline, id), at least one.
         candidates: at least one; the first is the default choice, planned ones come before others.
         serve_late: answer all queries, those that can be in time first; False: refuse what cannot be in time.
-        blocking_s: how long other queues may hold the device once this one wants it; a policy that waits must be ready
-            that much earlier. 0 on a dedicated device.
+        slack_s: how late timers may be; a policy that waits must be ready that much earlier.
         policies: which variant to run by load, queue and slack; None: the plan has none.
         load: of the application, on all devices.
     """
@@ -66,7 +63,7 @@ class QueueView(msgspec.Struct, frozen=True):
     queue: Sequence[Waiting]
     candidates: Sequence[Candidate]
     serve_late: bool = False
-    blocking_s: float = 0.0
+    slack_s: float = 0.0
     policies: PolicySet | None = None
     load: LoadMonitor | None = None
 
@@ -90,8 +87,6 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class BatchPolicy:
-    """Decides which queries run, on which variant, now or not before when."""
-
     def decide(self, view: QueueView) -> Decision:
         """The decision for this moment; must not change the view."""
         raise NotImplementedError

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import groupby
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..binding import ServiceTerms, WaitingQuery
 from ..latency import LatencyModel
@@ -13,14 +13,9 @@ from ..options import INF, ServingOption
 from ..policy_tables import PolicySet
 from .load_monitor import LoadMonitor
 from .policy import BatchPolicy, Candidate, Decision, QueueView
-from .time_slices import Contender
 
 #: parts of a queue that a policy is asked about until one of them runs; the others have later deadlines
 MOST_PARTS = 8
-
-
-class Reached(Protocol):
-    rtt_s: float
 
 
 class BatchKey(NamedTuple):
@@ -32,16 +27,15 @@ class BatchKey(NamedTuple):
 
 
 class QueuedQuery:
-    __slots__ = ("arrived", "batch_key", "deadline", "device", "id", "query", "queue", "rows")
+    __slots__ = ("arrived", "batch_key", "deadline", "id", "query", "queue", "rows")
 
-    def __init__(self, query: WaitingQuery, device: Reached, queue: ApplicationQueue) -> None:
+    def __init__(self, query: WaitingQuery, rtt_s: float, queue: ApplicationQueue) -> None:
         endless = query.deadline == INF
         self.id = query.id
         self.arrived = query.arrived
-        self.deadline = query.arrived + queue.terms.slo_s if endless else query.deadline - device.rtt_s
+        self.deadline = query.arrived + queue.terms.slo_s if endless else query.deadline - rtt_s
         self.rows = query.rows
         self.query = query
-        self.device = device
         self.queue = queue
         self.batch_key = BatchKey(query.query_class.size, query.key, endless)
 
@@ -60,7 +54,7 @@ class CandidateSet:
         policies: of stacks with policies.
 
     Attributes:
-        candidates: the planned ones, then the others; ``planned``: those; where there are none, the others.
+        candidates: the planned ones, the highest rate first, then the others.
         options: by variant.
     """
 
@@ -71,31 +65,20 @@ class CandidateSet:
         latency: Callable[[ServingOption], LatencyModel],
         policies: PolicySet | None = None,
     ) -> None:
-        planned = [option for option in options if option.planned]
+        planned = sorted([option for option in options if option.planned], key=lambda option: -option.rate)
         others = [option for option in options if not option.planned]
         if restricted:
             # Least accurate first: it is what was asked for, and likely the fastest.
             others = [] if planned else sorted(others, key=lambda option: (option.accuracy, option.variant))
         self.candidates = [_candidate(option, latency) for option in planned + others]
-        self.planned = self.candidates[: len(planned)] or self.candidates
         self.options = {option.variant: option for option in options}
         self.policies = policies
-        self._by_rates = len(planned) > 1 and not restricted
-
-    def in_order(self, served: Mapping[Hashable, float]) -> list[Candidate]:
-        """The candidates, first the planned one furthest behind its rate."""
-        if not self._by_rates:
-            return self.candidates
-        first = min(self.planned, key=lambda c: served.get(c.variant, 0.0) / max(self.options[c.variant].rate, 1e-9))
-        return [first, *(candidate for candidate in self.candidates if candidate is not first)]
 
 
 def _candidate(option: ServingOption, latency: Callable[[ServingOption], LatencyModel]) -> Candidate:
     typical = None if option.bound is option.latency else option.latency
     model = latency(option)
-    return Candidate(
-        option.variant, option.accuracy, model, option.slice_rows, option.planned, typical, option.max_rows
-    )
+    return Candidate(option.variant, option.accuracy, model, option.slice_rows, typical, option.max_rows)
 
 
 class ApplicationQueue:
@@ -109,7 +92,7 @@ class ApplicationQueue:
         load: of the application, on all devices.
 
     Attributes:
-        served: rows by variant since the options changed.
+        ran_at: when its latest batch was sent.
     """
 
     def __init__(
@@ -122,13 +105,12 @@ class ApplicationQueue:
     ) -> None:
         self.application = application
         self.permitted = permitted
-        self.name = application if permitted is None else f"{application} {sorted(map(str, permitted))}"
         self.policy = policy
         self.terms = terms
         self.load = load
         self.parts: dict[BatchKey, list[QueuedQuery]] = {}
         self.rows = 0
-        self.served: dict[Hashable, float] = {}
+        self.ran_at = -INF
 
     def add(self, queued: QueuedQuery) -> None:
         insort(self.parts.setdefault(queued.batch_key, []), queued, key=_order)
@@ -151,13 +133,10 @@ class ApplicationQueue:
         self.rows -= sum([queued.rows for queued in taken])
         return taken
 
-    def contend(
-        self, now: float, blocking_s: float, choose: Callable[[ApplicationQueue, int], CandidateSet]
-    ) -> Contender:
-        """Return the queue's contender, with its policy's decision.
+    def decide(self, now: float, slack_s: float, choose: Callable[[ApplicationQueue, int], CandidateSet]) -> Decision:
+        """Return its policy's decision. Nothing is taken out.
 
         The policy sees queries that may run together, and those of the next part where the ones before rather wait.
-        Nothing is taken out.
         """
         parts = sorted(self.parts.values(), key=lambda part: _order(part[0]))[:MOST_PARTS]
         drops: list[QueuedQuery] = []
@@ -165,12 +144,12 @@ class ApplicationQueue:
         for part in parts:
             size, _, endless = part[0].batch_key
             choice = choose(self, size)
-            candidates, late = choice.in_order(self.served), endless or self.terms.serve_late
+            late = endless or self.terms.serve_late
             decision = self.policy.decide(
-                QueueView(now, part, candidates, late, blocking_s, choice.policies, self.load)
+                QueueView(now, part, choice.candidates, late, slack_s, choice.policies, self.load)
             )
             drops += decision.drop
             if decision.run:
-                return Contender(self.name, part[0].arrived, Decision(decision.run, decision.candidate, drops))
+                return Decision(decision.run, decision.candidate, drops)
             until = min(until, decision.wait_until)
-        return Contender(self.name, parts[0][0].arrived, Decision(drop=drops, wait_until=until))
+        return Decision(drop=drops, wait_until=until)

@@ -82,8 +82,6 @@ class Admitted:
 
 
 class GrpcService(Protocol):
-    """The application behind a server."""
-
     def admit(self, headers: HeaderList) -> Admitted:
         """Decide by its headers who answers a call."""
 
@@ -308,7 +306,6 @@ class Call(Http2Stream):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of unread responses, those that the endpoint keeps among them."""
         return self._unsent + self._kept_responses
 
     def _count(self, held: int) -> None:
@@ -355,7 +352,6 @@ class Call(Http2Stream):
     # --- the response ---
 
     def settle(self, outcome: Buffer | StatusError) -> None:
-        """Answer a unary call with its outcome."""
         self.waiter = None
         if isinstance(outcome, StatusError):
             self.fail(outcome)
@@ -405,7 +401,6 @@ class Call(Http2Stream):
     # --- time limits ---
 
     def sweep(self, now: float) -> None:
-        """End the call if its client makes no progress; called each second."""
         limits, silent_s = self._server.limits, now - self.moved
         # Only one that takes several responses stays open between its request and the last of them.
         arriving_or_ended = self.reading or self.trailers is not None

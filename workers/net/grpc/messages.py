@@ -22,8 +22,6 @@ _PREFIX = struct.Struct(">BI")
 
 
 class MessageParser:
-    """Assembles messages, which must come with a least rate."""
-
     def __init__(self, message_bytes: int, rate: Rate):
         self._message_bytes = message_bytes
         self._progress = Progress(rate)
@@ -97,7 +95,6 @@ class MessageParser:
             raise StatusError(Code.RESOURCE_EXHAUSTED, text)
 
     def _fill(self, data: Buffer) -> Buffer:
-        """Copy bytes of the message into place; return the rest."""
         piece = data[: len(self._place) - self._filled]
         self._place[self._filled : self._filled + len(piece)] = piece
         self._filled += len(piece)

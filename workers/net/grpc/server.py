@@ -2,59 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 import time
 from operator import attrgetter
 
 from workers.net.admission import Connections, most_holding
-from workers.net.http2 import HeaderList, Http2Connection, KnownBytes
+from workers.net.http2 import HeaderList, Http2Connection
 from workers.net.limits import GrpcLimits
-from workers.net.tls import listen
+from workers.net.server import Server
 from workers.net.waiting import wait_until
 
 from .call import OVERLOADED_READING, OVERLOADED_UNSENT, Call, GrpcService
 from .status import overloaded
 
 
-class GrpcServer:
-    """Listens in the running event loop.
+class GrpcServer(Server):
+    """A gRPC server.
 
     Attributes:
-        port: that it listens on.
         streams: open ones, calls in progress.
         reading, unsent: bytes of messages that are being read, and of responses that clients have not read.
     """
 
     def __init__(self, service: GrpcService, limits: GrpcLimits):
+        http2 = limits.http2
+        connections = Connections(http2.connections, http2.address_connections)
+        super().__init__(lambda: Http2Connection(self, http2), connections)
         self.service = service
         self.limits = limits
         self.reading = self.unsent = self.streams = 0
         #: public calls, the oldest first
         self._public: dict[Call, None] = {}
-        http2 = limits.http2
-        self.connections: Connections[Http2Connection] = Connections(http2.connections, http2.address_connections)
-        self.known_bytes = KnownBytes()
         self.turns_until = 0.0
-        self.port = 0
-        self._server: asyncio.Server | None = None
-        self._sweeper: asyncio.Task | None = None
-
-    async def start(
-        self, host: str, port: int, reuse_port: bool = False, context: ssl.SSLContext | None = None
-    ) -> None:
-        """Listen for clients.
-
-        Args:
-            reuse_port: several processes share the address.
-            context: for TLS; None: without.
-
-        Raises:
-            OSError: the address cannot be used.
-        """
-        self._server = await listen(lambda: Http2Connection(self, self.limits.http2), host, port, reuse_port, context)
-        self.port = self._server.sockets[0].getsockname()[1]
-        self._sweeper = asyncio.create_task(self._sweep(), name="grpc-sweep")
 
     async def drain(self, grace_s: float) -> None:
         """Accept no more calls, and wait for those in progress and for responses.
@@ -64,11 +42,9 @@ class GrpcServer:
         Args:
             grace_s: seconds to wait at most until calls have ended and responses were read.
         """
-        if self._server is None:
+        if not self.stop_listening():
             return
         until = time.monotonic() + grace_s
-        self._server.close()
-        self._sweeper.cancel()
         self.service.stop()
         for connection in list(self.connections):
             connection.announce()
@@ -99,7 +75,7 @@ class GrpcServer:
             for call in list(connection.streams.values()):
                 call.readmit()
 
-    # --- called by connections (see Http2Server) ---
+    # --- called by connections ---
 
     def open(self, connection: Http2Connection, number: int, headers: HeaderList) -> Call:
         return Call(self, connection, number, headers)
@@ -144,14 +120,11 @@ class GrpcServer:
             max(largest.streams.values(), key=size).evict(error)
         return True
 
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(1.0)
-            now = time.monotonic()
-            for connection in list(self.connections):
-                connection.sweep(now)
-                for call in list(connection.streams.values()):
-                    call.sweep(now)
+    def sweep(self, now: float) -> None:
+        for connection in list(self.connections):
+            connection.sweep(now)
+            for call in list(connection.streams.values()):
+                call.sweep(now)
 
 
 def _streams(connection: Http2Connection) -> int:

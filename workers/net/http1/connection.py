@@ -27,7 +27,7 @@ class HttpConnection(asyncio.Protocol):
     Attributes:
         touched: ``time.monotonic()`` of the latest progress.
         address: see :func:`.admission.peer_address`.
-        holder: see :class:`.admission.Evictable`.
+        holder: see :class:`.admission.Connections`.
         unsent_bytes: of responses that the client had not read when they were last counted.
     """
 
@@ -62,7 +62,6 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def peer(self) -> str:
-        """The client's address as it is; empty: it is gone."""
         peer = self._transport.get_extra_info("peername") if self._transport is not None else None
         return peer[0] if isinstance(peer, tuple) else ""
 
@@ -133,7 +132,6 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _keep_rest(self) -> None:
-        """Count bytes that are not parsed yet, while reading is paused."""
         size = len(self._parser.rest)
         if self._server.reserve(self, size):
             self._rest_bytes = size
@@ -142,6 +140,7 @@ class HttpConnection(asyncio.Protocol):
             self._reject(503, OVERLOADED)
 
     def full(self) -> bool:
+        """Whether enough requests wait: the bytes behind them become the parser's ``rest``."""
         return len(self._waiting) >= self._limits.waiting
 
     def body_read(self, size: int) -> None:
@@ -165,6 +164,7 @@ class HttpConnection(asyncio.Protocol):
         self.holder = self._parser.head.client or self.holder
 
     def on_head(self, head: RequestHead) -> None:
+        """A complete head that is not known, to be remembered unless this stops."""
         self._progress.restart(self.touched, 0)
         rejection = self._server.handler.preflight(head)
         self.holder = head.client or self.holder
@@ -180,6 +180,7 @@ class HttpConnection(asyncio.Protocol):
             self._reject(503, OVERLOADED)
 
     def on_large_body(self) -> None:
+        """Much of the body is missing."""
         self._read_with(_DirectReader(self, self._parser))
 
     def on_request(self, head: RequestHead, body: Buffer) -> None:
@@ -342,7 +343,6 @@ class HttpConnection(asyncio.Protocol):
         self._reject(503, OVERLOADED)
 
     def close(self) -> None:
-        """Close once everything written was sent."""
         self._closing = True
         self._parser.stop()
         if self._transport is not None:
@@ -366,7 +366,6 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """No request has arrived or is being answered; part of a head does not count."""
         busy = self._active is not None or self._waiting or self._lingering or self._closing
         return not busy and not (self._parser.head is not None and self._parser.head_complete)
 
@@ -430,8 +429,6 @@ class HttpConnection(asyncio.Protocol):
 
 
 class _DirectReader(asyncio.BufferedProtocol):
-    """Reads a large body into its final place, as the transport's protocol."""
-
     def __init__(self, connection: HttpConnection, parser: RequestParser):
         self._connection = connection
         self._parser = parser

@@ -100,8 +100,6 @@ class Exchange(msgspec.Struct, eq=False):
 
 
 class HttpHandler(Protocol):
-    """The application behind a server."""
-
     def preflight(self, head: RequestHead) -> Response | None:
         """Accept a request by its head (None), or reject it before its body is read.
 

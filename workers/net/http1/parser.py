@@ -7,7 +7,7 @@ request that begins with it bypasses llhttp: its body is as long as that head sa
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import Any
 
 import httptools
 
@@ -23,31 +23,6 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 
 #: bytes around chunks for each byte of their data, on top of :attr:`Http1Limits.head_bytes`: chunks of one byte take 5
 CHUNK_OVERHEAD = 16
-
-
-class RequestSink(Protocol):
-    """Receives the results of a parser, in order. Each call may stop the parser."""
-
-    def on_begin(self) -> None:
-        """The first bytes of a request arrived, unless it came whole behind a known head."""
-
-    def on_head(self, head: RequestHead) -> None:
-        """A complete head that is not known, to be remembered unless this stops."""
-
-    def on_body(self, size: int) -> None:
-        """``size`` more bytes of the body arrived, as with :meth:`on_begin`."""
-
-    def on_large_body(self) -> None:
-        """Much of the body is missing, and may be read into ``space`` of the parser."""
-
-    def on_request(self, head: RequestHead, body: Buffer) -> None:
-        """A request is complete."""
-
-    def full(self) -> bool:
-        """Whether enough requests wait: the bytes behind them become the ``rest``."""
-
-    def on_error(self, status: int, message: str) -> None:
-        """The bytes are no acceptable request; the parser has stopped."""
 
 
 class KnownHeads(dict[bytes, RequestHead]):
@@ -69,6 +44,9 @@ class KnownHeads(dict[bytes, RequestHead]):
 class RequestParser:
     """Parses the requests of one connection.
 
+    Args:
+        sink: gets the results in order (:class:`~.connection.HttpConnection`); each call may stop the parser.
+
     Attributes:
         head: of the request that is being received; None between requests.
         head_complete: only its body is missing.
@@ -76,7 +54,7 @@ class RequestParser:
         rest: bytes that are not parsed yet, since the sink was full; to be fed again.
     """
 
-    def __init__(self, sink: RequestSink, limits: Http1Limits, known: KnownHeads):
+    def __init__(self, sink: Any, limits: Http1Limits, known: KnownHeads):
         self._sink = sink
         self._limits = limits
         self._known = known
@@ -125,7 +103,6 @@ class RequestParser:
         self._parse(data)
 
     def stop(self) -> None:
-        """Ignore everything from now on, and release an unfinished request."""
         self.stopped = True
         self.head = self._place = self._raw = None
         self.rest = b""
@@ -140,7 +117,6 @@ class RequestParser:
 
     @property
     def space(self) -> memoryview:
-        """Memory for the missing bytes of a large body."""
         return self._place[self._filled :]
 
     def filled(self, size: int) -> None:

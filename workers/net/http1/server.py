@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import socket
-import ssl
 import time
 from email.utils import formatdate
 from operator import attrgetter
 
 from workers.net.admission import Connections, most_holding
 from workers.net.limits import Http1Limits
-from workers.net.tls import listen
+from workers.net.server import Server
 from workers.net.waiting import wait_until
 
 from .connection import HttpConnection
 from .messages import STATUS_LINES, HttpHandler
 from .parser import KnownHeads
 
+#: seconds between two looks at the time limits of all connections
+SWEEP_EVERY_S = 4.5
 _held, _unsent = attrgetter("held_bytes"), attrgetter("unsent_bytes")
 
 
-class HttpServer:
-    """Listens in the running event loop.
+class HttpServer(Server):
+    """An HTTP/1.1 server.
 
     Attributes:
         active: requests that are being handled.
@@ -33,45 +32,16 @@ class HttpServer:
     """
 
     def __init__(self, handler: HttpHandler, limits: Http1Limits):
+        super().__init__(lambda: HttpConnection(self), Connections(limits.connections, limits.address_connections))
         self.handler = handler
         self.handle = handler.handle
         self.limits = limits
         self.known_heads = KnownHeads(limits)
-        self.connections: Connections[HttpConnection] = Connections(limits.connections, limits.address_connections)
         self.active = self.buffered_bytes = self.unsent_bytes = 0
         self.stopping = False
-        self._server: asyncio.Server | None = None
-        self._sweeper: asyncio.Task | None = None
         self.date = self.ok = b""
+        self._swept_at = 0.0
         self._update_date()
-
-    async def start(
-        self,
-        host: str,
-        port: int,
-        reuse_port: bool = False,
-        context: ssl.SSLContext | None = None,
-    ) -> None:
-        """Listen for clients.
-
-        Args:
-            reuse_port: several processes share the address.
-            context: for TLS; None: without.
-
-        Raises:
-            OSError: the address cannot be used.
-        """
-        self._server = await listen(lambda: HttpConnection(self), host, port, reuse_port, context)
-        self._sweeper = asyncio.create_task(self._sweep(), name="http-sweep")
-
-    async def start_at(self, listener: socket.socket) -> None:
-        """Listen at a socket that is bound already."""
-        self._server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(self), sock=listener)
-        self._sweeper = asyncio.create_task(self._sweep(), name="http-sweep")
-
-    @property
-    def port(self) -> int:
-        return self._server.sockets[0].getsockname()[1]
 
     async def drain(self, grace_s: float, linger_s: float = 0.0) -> None:
         """Accept nothing more, and wait for responses to be sent and read.
@@ -82,10 +52,8 @@ class HttpServer:
                 response that theirs closes; a request that is on its way while it is closed is lost.
         """
         self.stopping, until = True, time.monotonic() + grace_s
-        if self._server is None:
+        if not self.stop_listening():
             return
-        self._server.close()
-        self._sweeper.cancel()
         await wait_until(lambda: not self.connections, linger_s)
         expecting = {connection for connection in self.connections if connection.expects_response}
         for connection in self.connections - expecting:
@@ -106,7 +74,6 @@ class HttpServer:
         await wait_until(over, until - time.monotonic())
 
     def close(self) -> None:
-        """Close all connections once everything written was sent."""
         for connection in list(self.connections):
             connection.close()
 
@@ -150,11 +117,9 @@ class HttpServer:
         self.date = b"date: " + formatdate(time.time(), usegmt=True).encode() + b"\r\n"
         self.ok = STATUS_LINES[200] + self.date
 
-    async def _sweep(self) -> None:
-        for second in itertools.count(1):
-            await asyncio.sleep(1.0)
-            self._update_date()
-            if second % 5 == 0:
-                now = time.monotonic()
-                for connection in list(self.connections):
-                    connection.sweep(now)
+    def sweep(self, now: float) -> None:
+        self._update_date()
+        if now - self._swept_at >= SWEEP_EVERY_S:
+            self._swept_at = now
+            for connection in list(self.connections):
+                connection.sweep(now)

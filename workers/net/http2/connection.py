@@ -10,13 +10,14 @@ import functools
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from workers.net.admission import peer_address
 from workers.net.limits import Http2Limits
 
 from . import frames as h2
 from .frames import Buffer, Http2Error
-from .handler import LAST_PING, FrameHandler, Http2Server
+from .handler import LAST_PING, FrameHandler
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +46,10 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
         reading_bytes, unsent_bytes: held by its streams: of requests that are being read, and of responses that the
             client does not read. The server's own, for its limits.
         address: see :func:`.admission.peer_address`.
-        holder: see :class:`.admission.Evictable`.
+        holder: see :class:`.admission.Connections`.
     """
 
-    def __init__(self, server: Http2Server, limits: Http2Limits):
+    def __init__(self, server: Any, limits: Http2Limits):
         super().__init__(server, limits)
         self._transport: asyncio.Transport | None = None
         self.address = self.holder = ""
@@ -75,7 +76,6 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
         self._end_reading()
         self._transport = None
         self._parser.rest = b""
-        self._decoder.forget()
         for stream in list(self.streams.values()):
             self._gone(stream)
         self._server.connections.close(self)
@@ -118,7 +118,6 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
             asyncio.get_running_loop().call_later(self._turn_pause_s(), self._feed_rest)
 
     def _turn_pause_s(self) -> float:
-        """Seconds until the connection's next turn; 0 where it has used up none."""
         now, limits, server = time.monotonic(), self._limits, self._server
         over_s = now - self._turn_ends
         if over_s <= 0.0:
@@ -172,7 +171,6 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
             self._gone(stream)
 
     def sweep(self, now: float) -> None:
-        """Close the connection if its client is gone or too slow; called each second."""
         self._controls = 0
         if self._transport is None:
             return
@@ -236,7 +234,6 @@ class Http2Connection(FrameHandler, asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Close once everything written was sent."""
         self._end_reading()
         if self._transport is not None:
             self._transport.close()

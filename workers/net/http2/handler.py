@@ -6,16 +6,14 @@ Streams, flow control in both directions, and budgets.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from workers.net.admission import Connections, RefusalBudget
+from workers.net.admission import RefusalBudget
 from workers.net.limits import Http2Limits
 
 from . import frames as h2
 from .frames import Buffer, Http2Error
-from .headers import HeaderDecoder, HeaderList, KnownBytes, MalformedHeaders
+from .headers import HeaderDecoder, HeaderList, MalformedHeaders
 from .parser import FrameParser
 from .stream import Http2Stream
 
@@ -24,29 +22,15 @@ _SETTINGS_ACK = h2.frame(h2.SETTINGS, h2.ACK, 0)
 LAST_PING = b"lastone?"
 
 
-class Http2Server(Protocol):
-    """The server of connections and their streams.
-
-    Attributes:
-        connections: the open ones.
-        streams: open ones of all connections, which count them.
-        known_bytes: of the header lists that the connections remember.
-        turns_until: connections whose turn is over wait until then.
-    """
-
-    connections: Connections[Any]
-    streams: int
-    known_bytes: KnownBytes
-    turns_until: float
-
-    def open(self, connection: FrameHandler, number: int, headers: HeaderList) -> Http2Stream:
-        """A stream for a request with these headers."""
-
-
-class FrameHandler(ABC):
+class FrameHandler:
     """The sink of a connection's parser.
 
-    The connection extends it with a socket, to which it writes.
+    :class:`~.connection.Http2Connection` extends it with a socket, to which it writes.
+
+    Args:
+        server: has ``connections``, the open ones; ``streams``, the count of open ones; ``turns_until``, when
+            connections whose turn is over go on; and ``open(connection, number, headers)``, which makes the stream of a
+            request.
 
     Attributes:
         streams: open ones, by number.
@@ -57,10 +41,10 @@ class FrameHandler(ABC):
         touched: ``time.monotonic()`` when bytes last arrived.
     """
 
-    def __init__(self, server: Http2Server, limits: Http2Limits):
+    def __init__(self, server: Any, limits: Http2Limits):
         self._server = server
         self._limits = limits
-        self._decoder = HeaderDecoder(limits, server.known_bytes)
+        self._decoder = HeaderDecoder(limits)
         self._parser = FrameParser(limits)
         self.streams: dict[int, Http2Stream] = {}
         self.blocked: dict[int, Http2Stream] = {}
@@ -84,27 +68,10 @@ class FrameHandler(ABC):
         #: bytes of data since the last update of the window
         self._unread = 0
 
-    # --- for the connection ---
-
-    @abstractmethod
-    def write(self, data: bytes) -> None:
-        """Hand bytes to the socket."""
-
-    @abstractmethod
-    def write_all(self, pieces: Sequence[Buffer]) -> None:
-        """Hand large pieces to the socket."""
-
-    @abstractmethod
-    def on_announcement_read(self) -> None:
-        """The client has read that the connection ends, if it was notified."""
-
-    @abstractmethod
-    def on_idle(self) -> None:
-        """The last open stream has ended."""
-
     # --- data and other frames ---
 
     def on_data(self, number: int, payload: Buffer, length: int, end: bool) -> None:
+        """Handle data, perhaps a part of a frame; ``length``: bytes with padding, as flow control counts them."""
         limits = self._limits
         self._unread += length
         if self._unread > limits.connection_window_bytes:
@@ -228,12 +195,10 @@ class FrameHandler(ABC):
             stream.received(b"", True)
 
     def _check_turn(self) -> None:
-        """End the connection's turn once unknown headers have taken long enough."""
         if time.monotonic() > self._turn_ends:
             self._parser.stopped = True
 
     def _refuse(self, number: int, code: int) -> None:
-        """Refuse a request for which no stream was opened."""
         self.write(h2.rst_stream(number, code))
         self._check_turn()
         self._spend()

@@ -1,9 +1,7 @@
 """Request headers of one connection, decoded by hpack and remembered by block.
 
-See RFC 7541, and section 8 of RFC 9113.
-
-Clients repeat the headers of their requests in a few bytes that refer to a table that both sides keep. A block that
-leaves this table unchanged means the same until another block changes it.
+See RFC 7541, and section 8 of RFC 9113. Clients repeat the headers of their requests in a few bytes that refer to a
+table that both sides keep. A block that leaves this table unchanged means the same until another block changes it.
 """
 
 from __future__ import annotations
@@ -46,26 +44,13 @@ class HeaderList:
         self.state: Any = None
 
 
-class KnownBytes:
-    """Bytes of the header lists that all connections of a server remember."""
-
-    def __init__(self) -> None:
-        self.total = 0
-
-
 class HeaderDecoder:
-    """Decodes the header blocks of one connection in the order in which they arrive.
+    """Decodes the header blocks of one connection in the order in which they arrive."""
 
-    Args:
-        shared: counts what this and other connections of a server remember.
-    """
-
-    def __init__(self, limits: Http2Limits, shared: KnownBytes) -> None:
+    def __init__(self, limits: Http2Limits) -> None:
         self._limits = limits
         self._hpack = hpack.Decoder(max_header_list_size=limits.header_bytes)
         self._known: dict[bytes, HeaderList] = {}
-        self._shared = shared
-        self._known_bytes = 0
 
     def decode(self, block: bytes) -> HeaderList:
         """The request headers of a block.
@@ -82,7 +67,8 @@ class HeaderDecoder:
             raise Http2Error(ENHANCE_YOUR_CALM, f"headers: at most {limits.header_bytes} bytes")
         keeps = len(block) <= limits.known_block_bytes and leaves_table(block)
         if not keeps:
-            self.forget()
+            # The table changes.
+            self._known.clear()
         try:
             fields = self._hpack.decode(block, raw=True)
         except hpack.OversizedHeaderListError:
@@ -99,21 +85,10 @@ class HeaderDecoder:
         if not block:
             return
         headers.block = b""
-        size = sum(len(name) + len(value) for name, value in headers.fields.items())
-        if size > limits.known_list_bytes:
-            return
-        if len(self._known) >= limits.known_blocks or self._known_bytes + size > limits.known_connection_bytes:
-            self.forget()
-        if self._shared.total + size <= limits.known_server_bytes:
+        if sum(len(name) + len(value) for name, value in headers.fields.items()) <= limits.known_list_bytes:
+            if len(self._known) >= limits.known_blocks:
+                self._known.clear()
             self._known[block] = headers
-            self._known_bytes += size
-            self._shared.total += size
-
-    def forget(self) -> None:
-        """Forget all blocks: the table has changed, or the connection has ended."""
-        self._known.clear()
-        self._shared.total -= self._known_bytes
-        self._known_bytes = 0
 
 
 def _validate(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
@@ -160,7 +135,6 @@ def leaves_table(block: bytes) -> bool:
 
 
 def _integer(block: bytes, offset: int, mask: int) -> tuple[int, int]:
-    """An integer and the offset behind it. Raises IndexError if cut off or too long."""
     value = block[offset] & mask
     offset += 1
     if value < mask:

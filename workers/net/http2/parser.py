@@ -1,39 +1,17 @@
 """A parser from bytes of one connection to frames.
 
-See RFC 9113, sections 3.4, 4 and 6. It has no socket and no clock, and only calls a sink.
-
-DATA is reported as it arrives, header blocks once they are complete, other frames whole.
+See RFC 9113, sections 3.4, 4 and 6. It has no socket and no clock, and only calls a sink. DATA is reported as it
+arrives, header blocks once they are complete, other frames whole.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 from workers.net.limits import COPY_BYTES, Http2Limits
 
 from . import frames as h2
-from .frames import Buffer, Http2Error
-
-
-class FrameSink(Protocol):
-    """Receives frames in order; may raise Http2Error or stop the parser."""
-
-    def on_preface(self) -> None:
-        """The client speaks HTTP/2."""
-
-    def on_data(self, number: int, payload: Buffer, length: int, end: bool) -> None:
-        """Data of a stream, perhaps a part of a frame.
-
-        Args:
-            length: bytes with padding, as flow control counts them.
-            end: the stream's last.
-        """
-
-    def on_headers(self, number: int, block: bytes, end: bool) -> None:
-        """A complete header block of a stream. ``end``: it has no body."""
-
-    def on_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        """A frame of any other type, known or not."""
+from .frames import Http2Error
 
 
 class FrameParser:
@@ -58,12 +36,13 @@ class FrameParser:
         #: of a header block in several frames: its stream, whether it has no body, and its fragments
         self._block: tuple[int, bool, bytearray] | None = None
 
-    def feed(self, data: bytes, now: float, sink: FrameSink) -> None:
+    def feed(self, data: bytes, now: float, sink: Any) -> None:
         """Parse bytes that were left and those that arrived now.
 
         Args:
             now: ``time.monotonic()``.
-            sink: not kept: it keeps the parser, and that would be a reference cycle.
+            sink: gets the frames in order (:class:`~.handler.FrameHandler`), and may raise Http2Error or stop the
+                parser. Not kept: it keeps the parser, and that would be a reference cycle.
 
         Raises:
             Http2Error: the bytes break the protocol.
@@ -122,7 +101,7 @@ class FrameParser:
             return Http2Error(h2.FRAME_SIZE_ERROR, f"DATA: at most {most} bytes in a frame")
         return Http2Error(h2.PROTOCOL_ERROR, "DATA: not allowed here")
 
-    def _more_data(self, data: bytes, offset: int, sink: FrameSink) -> int:
+    def _more_data(self, data: bytes, offset: int, sink: Any) -> int:
         """Report what has arrived of a DATA frame; return the offset behind it."""
         assert self._data is not None
         number, flags, missing, padding = self._data
@@ -134,7 +113,7 @@ class FrameParser:
             sink.on_data(number, piece[:useful], length, not missing and flags & h2.END_STREAM > 0)
         return offset + length
 
-    def _other(self, kind: int, flags: int, number: int, payload: bytes, now: float, sink: FrameSink) -> None:
+    def _other(self, kind: int, flags: int, number: int, payload: bytes, now: float, sink: Any) -> None:
         if not self.settled:
             if kind != h2.SETTINGS:
                 raise Http2Error(h2.PROTOCOL_ERROR, "SETTINGS: must be the first frame")
@@ -148,7 +127,7 @@ class FrameParser:
         else:
             sink.on_frame(kind, flags, number, payload)
 
-    def _headers(self, number: int, flags: int, payload: bytes, now: float, sink: FrameSink) -> None:
+    def _headers(self, number: int, flags: int, payload: bytes, now: float, sink: Any) -> None:
         if not number & 1:
             raise Http2Error(h2.PROTOCOL_ERROR, "HEADERS: clients use odd stream identifiers")
         if flags & h2.PADDED:
@@ -165,7 +144,7 @@ class FrameParser:
         else:
             self._block, self.headers_since = (number, end, bytearray(payload)), now
 
-    def _continuation(self, number: int, flags: int, payload: bytes, sink: FrameSink) -> None:
+    def _continuation(self, number: int, flags: int, payload: bytes, sink: Any) -> None:
         assert self._block is not None
         expected, end, block = self._block
         if number != expected:

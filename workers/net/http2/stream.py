@@ -1,7 +1,4 @@
-"""One request over HTTP/2 and its response, under flow control.
-
-See RFC 9113, sections 5, 6.9 and 8.1.
-"""
+"""A request over HTTP/2 and its response (RFC 9113, sections 5, 6.9 and 8.1)."""
 
 from __future__ import annotations
 
@@ -147,7 +144,6 @@ class Http2Stream:
         return True
 
     def reset(self, code: int) -> None:
-        """End the stream without a response."""
         if not self.done:
             self.reading = False
             self.connection.write(h2.rst_stream(self.number, code))
@@ -168,7 +164,6 @@ class Http2Stream:
             out.append(h2.rst_stream(self.number, h2.NO_ERROR))
 
     def pump(self) -> None:
-        """Send as much as fits into one frame and the windows."""
         connection, number, outbox = self.connection, self.number, self.outbox
         room = min(self.window, connection.window, connection.max_frame)
         if outbox and room > 0:

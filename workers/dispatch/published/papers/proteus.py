@@ -18,8 +18,8 @@ class ProteusPolicy(BatchPolicy):
 
     It starts just before the first query would be in danger.
 
-    With q rows queued it waits for one more until T_max_wait(q+1) = T_exp(1) - T_process(q+1), less ``blocking_s`` on
-    a shared device, and then runs what there is. It runs at once what cannot grow: a full batch, or one behind which
+    With q rows queued it waits for one more until T_max_wait(q+1) = T_exp(1) - T_process(q+1), less ``slack_s``, and
+    then runs what there is. It runs at once what cannot grow: a full batch, or one behind which
     the next query does not fit. Where the queue holds more than the first query can wait for, the largest prefix that
     ends by its deadline runs: no query is late that a smaller batch would have served in time.
 
@@ -35,7 +35,7 @@ class ProteusPolicy(BatchPolicy):
             return wait(view, classified)
         count, rows = punctual_prefix(classified, view.now, candidate.latency)
         if count == len(classified.viable) and not classified.more and rows < candidate.max_batch:
-            until = _last_start(classified.viable[0].deadline, rows, candidate.latency) - view.blocking_s
+            until = _last_start(classified.viable[0].deadline, rows, candidate.latency) - view.slack_s
             if view.now < until:
                 return wait(view, classified, until)
         return start(view, classified, count, rows, candidate.max_batch)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...policy_tables import LoadPolicy
 from ...stack import published
 from ..forming import classify, start, wait
 from ..policy import BatchPolicy, Candidate, Decision, QueueView, Waiting
@@ -16,14 +15,13 @@ class RamsisPolicy(BatchPolicy):
     """Runs waiting queries on the variant that the present load's policy names.
 
     The policy names it for the number of waiting rows and the slack of the first query. All that wait run at once
-    (maximal batching), or only the first ones, as many as the policy says (variable batching).
+    (maximal batching).
 
     The policy is that of the lowest load above the measured one; above all of them, and without a plan's policies, the
     fastest variant runs. Where the variant named is not loaded, or slower here than its profile, the most accurate of
-    the faster ones runs that is in time; where none is, the same is tried with all that wait. Where all of these would
-    be late and late ones are served, they run on the fastest variant, as published; else the first ones are dropped,
-    until the others are in time together. (To run the first ones alone would leave the others behind, which by then are
-    as late.) Work-conserving.
+    the faster ones runs that is in time. Where all of these would be late and late ones are served, they run on the
+    fastest variant, as published; else the first ones are dropped, until the others are in time together. (To run the
+    first ones alone would leave the others behind, which by then are as late.) Work-conserving.
     """
 
     def decide(self, view: QueueView) -> Decision:
@@ -34,15 +32,11 @@ class RamsisPolicy(BatchPolicy):
         if not classified.viable:
             return wait(quick, classified)
         slack_s = classified.viable[0].deadline - view.now
-        policy = present_policy(view)
-        allowed = candidates[: named_place(view, policy, candidates, classified.rows, slack_s) + 1]
-        every = len(classified.viable), classified.rows
-        first = every if policy is None else _first(classified.viable, policy.batch(classified.rows, slack_s))
-        for count, rows in dict.fromkeys((first, every)):
-            chosen = _in_time(allowed, rows, slack_s)
-            if chosen is not None:
-                exact = msgspec.structs.replace(view, candidates=[chosen])
-                return start(exact, classified, count, rows, chosen.max_batch)
+        allowed = candidates[: named_place(view, candidates, classified.rows, slack_s) + 1]
+        chosen = _in_time(allowed, classified.rows, slack_s)
+        if chosen is not None:
+            exact = msgspec.structs.replace(view, candidates=[chosen])
+            return start(exact, classified, len(classified.viable), classified.rows, chosen.max_batch)
         if view.serve_late:
             return start(quick, classified, len(classified.viable), classified.rows, fastest.max_batch)
         late = _late_first(classified.viable, view.now, fastest)
@@ -64,25 +58,12 @@ def in_order(view: QueueView) -> list[Candidate]:
     ]
 
 
-def present_policy(view: QueueView) -> LoadPolicy | None:
+def named_place(view: QueueView, candidates: Sequence[Candidate], rows: int, slack_s: float) -> int:
+    """The place of the variant that the present load's policy names, or the next faster one loaded."""
     if view.policies is None or view.load is None:
-        return None
-    return view.policies.at(view.load.rate(view.now))
-
-
-def _first(viable: Sequence[Waiting], most: int) -> tuple[int, int]:
-    count, rows = 1, viable[0].rows
-    while count < len(viable) and rows + viable[count].rows <= most:
-        rows += viable[count].rows
-        count += 1
-    return count, rows
-
-
-def named_place(
-    view: QueueView, policy: LoadPolicy | None, candidates: Sequence[Candidate], rows: int, slack_s: float
-) -> int:
-    """The place of the variant that the policy names, or the next faster one loaded."""
-    if policy is None or view.policies is None:
+        return 0
+    policy = view.policies.at(view.load.rate(view.now))
+    if policy is None:
         return 0
     named = policy.choose(rows, slack_s)
     allowed = set(view.policies.variants[: named + 1])

@@ -1,1 +1,0 @@
-"""A year in an hour: ``python -m benchmarks year``."""

@@ -49,11 +49,11 @@ def test_a_new_device_type_is_measured_for_what_was_never_tried_there(variant, d
     device("box/cpu0", "cpu-a")
     models.Profile.objects.create(variant=profiled, device_type="cpu-a", load_s=1, memory_bytes=1)
     models.ProfileJob.objects.create(variant=tried, device_type="cpu-a", state="failed")
-    assert profiling.order_missing() == []
+    assert profiling.order_missing("cpu-a") == []
     device("box/gpu0", "gpu-b")
     ordered = {(job.variant.name, job.device_type, job.reason) for job in profiling.order_missing("gpu-b")}
     assert ordered == {("profiled", "gpu-b", "new_type"), ("tried", "gpu-b", "registration")}
-    assert profiling.order_missing() == []
+    assert profiling.order_missing("gpu-b") == []
     assert not draining.profile_jobs.exists()
 
 

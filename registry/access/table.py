@@ -42,7 +42,6 @@ REST: dict[str, dict[str, AccessRole]] = {
     "gateway-claim": {"POST": OPERATOR, "DELETE": OPERATOR},
     "devices": {"GET": VIEWER},
     "device": {"GET": VIEWER, "DELETE": OPERATOR},
-    "instances": {"GET": VIEWER},
     "api-keys": {"GET": OPERATOR, "POST": OPERATOR},
     "api-key": {"GET": OPERATOR, "PATCH": OPERATOR, "DELETE": OPERATOR},
     "join-tokens": {"GET": OPERATOR, "POST": OPERATOR},

@@ -12,7 +12,6 @@ from registry.accuracy import normalized_accuracies
 from registry.signatures import with_rows
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import bands
-from scheduler.control.requested_variants import stand_by
 from scheduler.control.standby import standby_variants
 from workers.protocol import shapes, specs
 
@@ -111,7 +110,7 @@ def wire_plan(
     Args:
         requested: variants that queries request.
     """
-    standby = stand_by(problem, allocation, standby_variants(problem, allocation), requested)
+    standby = standby_variants(problem, allocation, requested)
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in standby.values() for v in some}
     ids |= {int(variant) for planned in allocation.policies for variant in planned.variants}
     variants = registry.Variant.objects.select_related("application").prefetch_related("profiles__latencies")

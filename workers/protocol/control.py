@@ -115,12 +115,10 @@ class MemberStats(FromMember, frozen=True, kw_only=True):
     """Sent each second, even with nothing to report: the control plane answers where the member is behind."""
 
     at: Seconds = 0.0  # seconds ago that the second ended (boxes' clocks differ)
-    #: of the configuration that the member holds, 0 while it holds none. None, of all three: not reported.
+    #: of the configuration that the member holds, 0 while it holds none. None, of both: not reported.
     plan_version: Count | None = None
     #: :attr:`Configuration.hash` of the configuration that it holds, as received; empty while it holds none
     config_hash: Hash | None = None
-    #: messages that had come on this connection when the report was made
-    received: Count | None = None
 
 
 class NodeStats(MemberStats, tag="node_stats", frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ REST: dict[str, dict[str, AccessRole]] = {
     "node-approve": {"POST": OPERATOR},
     "node-revoke": {"POST": OPERATOR},
     "node-cordon": {"POST": OPERATOR, "DELETE": OPERATOR},
-    "node-division": {"GET": VIEWER, "POST": OPERATOR, "DELETE": OPERATOR},
+    "node-division": {"POST": OPERATOR, "DELETE": OPERATOR},
     "node-claim": {"POST": OPERATOR, "DELETE": OPERATOR},
     "gateways": {"GET": VIEWER},
     "gateway": {"GET": VIEWER, "DELETE": OPERATOR},

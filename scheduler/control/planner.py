@@ -15,7 +15,7 @@ from registry import models as registry
 from scheduler import telemetry, trail
 from scheduler.allocation.fallback import verified
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.control import choices, redivision, requested_variants, sizes, versions
+from scheduler.control import choices, requested_variants, sizes, versions
 from scheduler.control.assemble import assemble, available_devices, idle_devices
 from scheduler.control.demand import HISTORY_S, Estimates, estimates
 from scheduler.control.leases import HeldLease
@@ -45,7 +45,6 @@ def make_plan(
         NoAllocation: no allocation passes verification; the plan in force stays.
         LeaseLost: another process plans now; nothing was stored.
     """
-    redivision.advance()
     problem, devices = present_problem(observed)
     latest = Plan.objects.only("stack", "inputs", "allocation").first()
     resides = latest is not None and latest.allocation["placements"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from registry import models as registry
+from registry import signatures
 from registry.accuracy import normalized_accuracies
-from registry.signatures import with_rows
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import bands
 from scheduler.control.standby import standby_variants
@@ -25,24 +25,10 @@ def application_spec(
         profiled: the size classes that its variants' profiles distinguish; None: all, since profiles are to be made.
     """
     sizes = tuple(application.sizes)
-
-    signature = with_rows(application.signature, application.batch)
-
-    def tensors(kind: str) -> tuple[specs.TensorSpec, ...]:
-        return tuple(
-            specs.TensorSpec(
-                tensor["name"],
-                tensor["datatype"],
-                tuple(tensor["shape"]),
-                most=max(sizes, default=0) if kind == "inputs" and -1 in tensor["shape"][1:] else 0,
-            )
-            for tensor in signature[kind]
-        )
-
     return specs.ApplicationSpec(
         name=application.name,
         slo_s=application.slo_ms / 1000,
-        signature=specs.Signature(tensors("inputs"), tensors("outputs"), application.batch),
+        signature=signatures.spec(application.signature, application.batch, max(sizes, default=0)),
         late=application.late,
         non_finite=application.non_finite,
         weight=application.weight,

@@ -17,7 +17,7 @@ from workers.net.limits import GrpcLimits, Http1Limits, Http2Limits
 from workers.net.waiting import wait_until
 from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.frames import Hello
-from workers.protocol.fronts import FrontStats, FrontTotals
+from workers.protocol.gateways import FrontStats, FrontTotals
 from workers.settings import Settings
 from workers.trust.endpoints import Endpoint
 from workers.trust.member import stored_key
@@ -132,9 +132,10 @@ class Gateway:
         """
         options, settings = self._options, self._options.settings
         stored = self._file.load()
-        self._cores.start()
         if self._here is not None:
             await self._here.start(stored)
+        else:
+            self._totals.start()
         if stored is not None:
             self._adopt(stored)
         self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")

@@ -277,7 +277,7 @@ class ProfileOrder(ToMember, tag="profile_order", frozen=True, kw_only=True):
     device: str
     variant: VariantSpec
     application: ApplicationSpec
-    first: bool  # the variant never ran on this device type, so its first run wants a drained device
+    first: bool  # the variant never ran on this device type: cores are told of its first run
     max_batch: int = 64
     validation: ValidationSpec | None = None
     attempt: int = 0  # counts the orders of this job from 1; 0: not reported

@@ -310,7 +310,9 @@ def _rows(base: Arrays, hints: Hints) -> Iterator[Arrays]:
             first, lambda array, text=text: np.full(array.shape, text, object) if array.dtype == object else array
         )
     for constant in hints.constants:
-        for value in (constant, constant + 0.5, constant + 1, 2 * constant, constant - 1):
+        # Single precision rounds smaller steps away.
+        step = 1.0 if abs(constant) < 2**23 else abs(constant) / 100
+        for value in (constant, constant + step / 2, constant + step, 2 * constant, constant - step):
             yield _changed(first, lambda array, value=value: _full(array, value))
     # Where some inputs index or count, only the others can be extreme.
     if len(first) > 1 or any(array.dtype.kind in "iuO" for array in first.values()):

@@ -135,6 +135,19 @@ DEPENDENT = {
         Y,
         [("limits", np.arange(1, 21, dtype=np.float32) * np.float32(1e7))],
     ),
+    "between two large numbers": model(
+        [
+            node("Greater", ["x", "low"], ["above"]),
+            node("Less", ["x", "high"], ["below"]),
+            node("And", ["above", "below"], ["g"]),
+            node("Cast", ["g"], ["f"], to=F),
+            node("ReduceMax", ["f"], ["m"], keepdims=0),
+            node("Add", ["x", "m"], ["y"]),
+        ],
+        X,
+        Y,
+        [("low", np.full(4, 2e8, np.float32)), ("high", np.full(4, 2.1e8, np.float32))],
+    ),
     "beside a text that the model knows": model(
         [
             node("LabelEncoder", ["x"], ["k"], domain="ai.onnx.ml", keys_strings=["vip"], values_int64s=[1]),

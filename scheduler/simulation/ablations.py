@@ -32,16 +32,10 @@ PARTS: dict[str, Mapping[str, Any]] = {
         ),
     },
     "usual-pressure": {f"{_LATE}.state:UsualPressure.look": _returns(None)},
-    "refusal-pressure": {f"{_LATE}.state:REFUSED_FULL": INF},
     "congestion": {f"{_LATE}.demand_spread:DemandSpread.loads": lambda _self: {}},
     "margin": {f"{_LATE}.state:ServedClass.margin": _returns(0.0)},
-    # Under overload a new batch needs neither room to grow nor the time of a sustaining batch.
-    "growth": {
-        f"{_LATE}.schedule:OVERLOAD_S": -INF,
-        f"{_LATE}.schedule:can_grow": _returns(True),
-        f"{_LATE}.selection:can_grow": _returns(True),
-        f"{_LATE}.schedule:sustains": _returns(True),
-    },
+    # A new batch behind others need not leave the time of a sustaining batch.
+    "sustaining-batch": {f"{_LATE}.{name}:sustains": _returns(True) for name in ("schedule", "selection")},
     # No application is kept from the devices on which others depend.
     "starvation": {f"{_LATE}.selection:starves": _returns(False)},
     # A query fits behind all that is scheduled, or nowhere.

@@ -136,8 +136,6 @@ class LateDevice(SimulatedDevice):
         wanted: what should be resident, most important first; ``planned``: what of it the plan counts on.
         blocked: variants that may not run under the present plan.
         due: since when each variant to be loaded has been wanted.
-        rests_until: no load begins before.
-        serves_until: batches that follow each other go before loads until then.
     """
 
     def __init__(self, name: str, kind: str, max_resident: int | None):
@@ -145,7 +143,6 @@ class LateDevice(SimulatedDevice):
         self.wanted: dict[str, None] = {}
         self.blocked: frozenset[str] = frozenset()
         self.due: dict[str, float] = {}
-        self.rests_until = self.serves_until = 0.0
 
     def usable(self) -> list[str]:
         """Loaded variants that may run."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from functools import cache
 from typing import NamedTuple
 
 from scheduler.allocation.standby import ROOM
@@ -21,13 +20,20 @@ from workers.dispatch.stack import Stack
 from .controller import Planned
 from .devices import LateDevice, SimulatedQuery, SimulatedVariant
 from .engine import DROPPED, ROUNDING_S, Engine
-from .load_timing import PATIENCE, PLANNED_PATIENCE, may_load, too_many_load
 from .scenario import Scenario
 
 #: the longest batch that is offered, as part of the SLO
 SHARE_OF_SLO = 1.0
 #: devices keep more than the plan places
 KEEPS_STANDBY = True
+#: one device of a type in this many may load at a time, at least one
+PART = 4
+#: part of the SLO for which the only device of an application may stop
+SPARE = 0.5
+#: a load that has been due for this many times its duration waits no longer: there may never be a better moment
+PATIENCE = 30.0
+#: the same for variants whose absence costs queries: planned ones, and all where devices have no room
+PLANNED_PATIENCE = 2.0
 
 
 class _Hosting(NamedTuple):
@@ -80,12 +86,6 @@ class LateEngine(Engine):
                 return
         super()._start(device, batch, now)
 
-    def _on_end(self, now: float, device: LateDevice) -> None:
-        """The next batch may be on its way, and goes before a load behind another one."""
-        if device.loads and now < device.serves_until and self._network_s:
-            self._postpone_loads(device, now)
-        super()._on_end(now, device)
-
     def _on_given_up(self, now: float, queries: list[SimulatedQuery]) -> None:
         for query in queries:
             self._finish(query, DROPPED, now)
@@ -94,8 +94,7 @@ class LateEngine(Engine):
 
     def _load(self, device: LateDevice, now: float) -> None:
         """Begin a load on an idle device, if one is due and may begin."""
-        may_begin = device.loads and device.idle and now >= device.rests_until
-        variant = self._next_load(device, now) if may_begin else None
+        variant = self._next_load(device, now) if device.loads and device.idle else None
         if variant is None:
             return
         load_s = self._load_s[variant]
@@ -133,22 +132,15 @@ class LateEngine(Engine):
         """
         application, hosting = self._application, self._hosting or self._find_hosts()
         here = hosting.here[device.name]
+        if here and hosting.loading[device.kind] >= max(1, self._of_kind[device.kind] // PART):
+            return None
+        # Others that would have no device meanwhile.
+        alone_s = min([self._scenario.slo_s[name] for name in here if hosting.hosts[name] == 1], default=math.inf)
         served = hosting.hosts.keys() | hosting.soon.keys()
-        pressure = cache(lambda name: self._binding.pressure(name, now))
-        too_many = too_many_load(hosting.loading[device.kind], self._of_kind[device.kind])
         for variant in [*self._quickest(device, served), *device.loads]:
             name, load_s = application[variant], self._load_s[variant]
             unserved = name not in hosting.hosts and hosting.soon.get(name, math.inf) > now + load_s
-            if may_load(
-                name,
-                here,
-                load_s,
-                unserved or now >= self._overdue_at(device, variant),
-                too_many,
-                lambda name: hosting.hosts[name] - (name in here),
-                pressure,
-                self._scenario.slo_s.__getitem__,
-            ):
+            if not here or unserved or now >= self._overdue_at(device, variant) or load_s <= SPARE * alone_s:
                 return variant
         return None
 
@@ -175,22 +167,14 @@ class LateEngine(Engine):
         return [variant for name, variant in found.items() if name not in served]
 
     def _on_loaded(self, now: float, device: LateDevice) -> None:
-        device.serves_until = now + self._load_s[device.loading]
         device.load_ended()
         self._hosting = None
-        # Batches that waited for this load are on their way.
-        self._postpone_loads(device, now)
         self._offer([*self._moved(), device], now)
         self._act(self._binding.device_changed(device.name, now, busy_until=now), now)
         self._next(device, now)
         for other in self._devices.values():
             if not other.batches:
                 self._load(other, now)
-
-    def _postpone_loads(self, device: LateDevice, now: float) -> None:
-        device.rests_until = now + 2 * self._network_s
-        if device.loads:
-            self._at(device.rests_until, self._on_overdue, device)
 
     # --- plans -------------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ def run(summary: Mapping[str, Any], images: Mapping[str, bytes]) -> str:
     answered = max(summary["in_time"] + summary["late"], 1)
     return _page(
         f"{summary['scenario']}: {summary['strategy']}, {summary['batching']}, {summary['routing']}",
-        [_told(summary)],
+        [told(summary)],
         images,
         [
             _table("By application", "application", BY_APPLICATION, summary["per_application"].items()),
@@ -97,7 +97,7 @@ def _table(caption: str, first: str, keys: Iterable[str], rows: Iterable[tuple[s
     }
 
 
-def _told(s: Mapping[str, Any]) -> str:
+def told(s: Mapping[str, Any]) -> str:
     return (
         f"{s['queries']} queries: {s['in_time']} in time, {s['late']} late, {s['dropped']} dropped "
         f"({s['violation_ratio']:.4%} violations). Effective accuracy {_text(s['effective_accuracy'])}, largest drop "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from workers.dispatch.binding import QueryClass
 from workers.dispatch.feedback import BACKOFF_FACTOR, BACKOFF_S, LARGEST_BACKOFF_S
 from workers.dispatch.latency_correction import RatioEstimator
 
@@ -113,7 +114,7 @@ def test_a_device_that_hangs_does_not_hide_the_pressure_on_others():
     world.advance(5.0)
     for _ in range(6):
         world.submit("q")
-    assert world.binding.pressure("q", world.now) > 0.2
+    assert world.binding._groups.classes[QueryClass("q")].offers[0].pressure(world.now) > 0.2
 
 
 def test_a_busy_device_is_idle_again_when_others_work_there_ends():
@@ -121,7 +122,6 @@ def test_a_busy_device_is_idle_again_when_others_work_there_ends():
     world.busy("cpu", 0.1)
     assert world.submit("faces").state == WAITING
     world.advance(5.0)
-    assert world.binding.pressure("faces", world.now) == 0.0
     assert world.submit("faces").state == DISPATCHED
 
 

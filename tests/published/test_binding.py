@@ -290,18 +290,6 @@ def test_a_device_that_the_plan_gives_no_rate_serves_where_the_planned_one_decli
     assert query.ended == ["dispatched"] * 2 and world.log[-1][1] == "y"
 
 
-def test_pressure_is_the_part_of_the_slo_that_is_taken():
-    world = World(applications={"a": ServiceTerms(0.2)})
-    assert world.binding.pressure("a", 0.0) == 1.0
-    world.device("x", menus(EXACT))
-    assert world.binding.pressure("a", 0.0) == 0.0
-    world.ask()
-    assert 0.2 <= world.binding.pressure("a", 0.0) <= 0.21
-    for _ in range(20):
-        world.ask()
-    assert world.binding.pressure("a", 0.0) == 1.0
-
-
 def test_a_busy_time_that_is_no_time_is_an_error_and_changes_nothing():
     world = World()
     world.device("x", menus(EXACT))

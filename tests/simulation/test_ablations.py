@@ -50,7 +50,7 @@ def whole():
 
 
 #: parts that change nothing in so small a world
-ELSEWHERE = {"refusal-pressure", "margin", "starvation", "stragglers", "exchanges", "rounding", "scip"}
+ELSEWHERE = {"margin", "starvation", "stragglers", "exchanges", "rounding", "scip"}
 
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part not in ELSEWHERE])

@@ -9,7 +9,6 @@ import pytest
 from scheduler.simulation import simulate
 from scheduler.simulation.devices import LateDevice
 from scheduler.simulation.engine import IN_TIME
-from scheduler.simulation.load_timing import may_load, too_many_load
 from scheduler.simulation.scenario import ControlSettings
 from workers.dispatch.stacks import DEFAULT, STACKS
 
@@ -31,20 +30,6 @@ def load_all(residents: LateDevice) -> None:
         residents.load_ended()
 
 
-def test_what_the_plan_wants_is_loaded_in_its_order():
-    residents = device(None)
-    residents.plan(["b", "a", "b"])
-    assert residents.loads == ["b", "a"]
-    load_all(residents)
-    assert residents.warm() == ["b", "a"] and residents.loads == []
-
-
-def test_no_more_is_wanted_than_may_be_resident_and_the_most_important_comes_first():
-    residents = device(2)
-    residents.plan(["a", "b", "c"])
-    assert residents.loads == ["a", "b"]
-
-
 def test_what_is_loaded_stays_until_its_place_is_needed():
     residents = device(2)
     residents.plan(["a", "b"])
@@ -55,17 +40,6 @@ def test_what_is_loaded_stays_until_its_place_is_needed():
     residents.begin("c")
     # What the plan does not name is gone as soon as the load begins; what it names stays.
     assert residents.warm() == ["b", "c"] and list(residents.loaded) == ["b"]
-
-
-def test_with_one_place_the_old_variant_goes_before_the_new_one_is_there():
-    residents = device(1)
-    residents.plan(["a"])
-    load_all(residents)
-    residents.plan(["b"])
-    residents.begin("b")
-    assert list(residents.loaded) == [] and residents.warm() == ["b"]
-    residents.load_ended()
-    assert list(residents.loaded) == ["b"]
 
 
 def test_a_load_under_way_is_not_begun_again_by_the_next_plan():
@@ -79,61 +53,6 @@ def test_a_load_under_way_is_not_begun_again_by_the_next_plan():
     load_all(residents)
     # It was loaded for nothing, but nothing needed its place.
     assert residents.warm() == ["a", "b"]
-
-
-# --- when a device may stand still ------------------------------------------------------------------------------------
-
-
-def may(
-    application="new", here=("old",), load_s=2.0, urgent=False, loading=0, peers=8, hosts=4, pressure=0.0, **others
-):
-    """``hosts`` and ``pressure``: of every application, or by name."""
-
-    def by_name(given):
-        return given.__getitem__ if isinstance(given, dict) else lambda name: given
-
-    slo_s = by_name(others.get("slo_s", 0.3))
-    too_many = too_many_load(loading, peers)
-    return may_load(application, here, load_s, urgent, too_many, by_name(hosts), by_name(pressure), slo_s)
-
-
-def test_a_device_that_serves_nothing_loads_at_once():
-    assert may(here=(), loading=7, pressure=1.0)
-
-
-def test_few_of_a_type_stand_still_at_a_time():
-    assert may(peers=40, loading=9) and not may(peers=40, loading=10)
-    assert may(peers=2, loading=0) and not may(peers=2, loading=1)
-
-
-def test_an_urgent_load_begins_under_any_pressure():
-    assert may(pressure=1.0, urgent=True) and not may(pressure=1.0)
-
-
-def test_a_device_under_pressure_goes_on_serving():
-    assert may(pressure=0.2) and not may(pressure=0.5)
-
-
-def test_what_is_much_more_pressed_is_loaded_at_the_cost_of_what_is_less():
-    assert may(pressure={"new": 0.9, "old": 0.5})
-    assert not may(pressure={"new": 0.6, "old": 0.5})
-    assert not may(application="old", pressure=0.9)
-
-
-def test_the_only_device_of_an_application_stands_still_for_part_of_its_slo_at_most():
-    alone = {"new": 4, "old": 0}
-    assert not may(hosts=alone) and may(hosts=alone, load_s=0.1)
-    assert may(hosts=alone, slo_s={"old": 10.0, "new": 0.3})
-
-
-@pytest.mark.parametrize(
-    "case", [{"pressure": 0.5}, {"hosts": {"new": 4, "old": 0}}, {"application": "old", "pressure": 1}]
-)
-def test_no_load_waits_for_ever(case):
-    assert not may(**case)
-    assert may(**case, urgent=True)
-    # However long it waited, not all devices stand still together.
-    assert not may(**case, urgent=True, loading=2)
 
 
 # --- in a run ---------------------------------------------------------------------------------------------------------
@@ -202,33 +121,6 @@ def test_what_is_loaded_already_is_no_load_of_the_next_plan_though_loads_take_no
     assert first.allocation.moves > 0 and len(others) > 5
     # Two devices can load two variants once each.
     assert results.summary["loads"] <= 4
-
-
-def test_a_device_serves_what_waited_for_a_load_before_it_begins_the_next():
-    """A device serves what waited for a load before it begins the next load.
-
-    Two applications on one device, whose batches reach it over a network: the second load does not go first.
-    """
-    models = [model(name, "m", cpu={1: 10, 4: 20}) for name in ("p", "q")]
-    arrivals = [(10.0 * i, "p") for i in range(20)] + [(395.0, "q")]
-    results = simulate(world(models, arrivals, load_time_s=0.2, network_s=0.002), "nereus")
-    # All that came while the first load was under way is answered before the second one, which takes 200 ms, ends.
-    first = min(
-        at for at, outcome in zip(results.record.answered, results.record.outcome, strict=True) if outcome == IN_TIME
-    )
-    assert first < 0.3
-
-
-def test_a_device_that_has_loaded_serves_for_as_long_before_it_loads_again():
-    """A device that has loaded serves for as long before it loads again.
-
-    Six queries wait for the first load: all are answered before the second one, of another application, ends.
-    """
-    models = [model("p", "m", cpu={1: 20}), model("q", "m", cpu={1: 20})]
-    arrivals = [(150.0 + i, "p") for i in range(6)] + [(590.0, "q")]
-    results = simulate(world(models, arrivals, load_time_s=0.2, network_s=0.002), "nereus")
-    assert set(results.record.outcome) == {IN_TIME}
-    assert max(results.record.answered[:6]) < 0.4
 
 
 def test_the_quickest_variant_of_an_application_that_nothing_serves_is_loaded_first():

@@ -146,6 +146,3 @@ class Binding(Protocol):
 
     def wake(self, now: float) -> Decisions:
         """The ``wake_at`` of the latest decisions is due. Early calls do no harm."""
-
-    def pressure(self, application: str, now: float) -> float:
-        """0 (idle) to 1 (for all of its SLO); 1 if the application has no devices."""

@@ -50,10 +50,7 @@ class LatencyModel:
 
     @property
     def least(self) -> float:
-        """Seconds of the quickest batch of any size.
-
-        A query that is due earlier cannot be in time, however few its rows.
-        """
+        """Seconds of the quickest batch of any size."""
         return self._least
 
     def _between(self, rows: int) -> float:
@@ -74,10 +71,7 @@ class LatencyModel:
         return pieces * table[-1] + table[rest]
 
     def ceiling(self, rows: int) -> float:
-        """Return the most seconds that any batch of up to ``rows`` rows takes.
-
-        That is more than ``seconds(rows)`` where a smaller batch was measured slower.
-        """
+        """The most seconds that any batch of up to ``rows`` rows takes; a smaller batch may be slower."""
         if rows < len(self._ceiling):
             return self._ceiling[rows]
         pieces, rest = divmod(rows, self._batches[-1])

@@ -102,11 +102,7 @@ class RatioEstimator:
         self.factor = factor if factor > 1.0 else 1.0
 
     def decay(self, towards: float = 1.0) -> None:
-        """Halve what was learned.
-
-        The mean moves half of its way to ``towards``, and the deviation is halved. An option that seems too slow to use
-        must be able to show that it is not.
-        """
+        """Halve the deviation and the mean's way to ``towards``: what seems too slow must be able to show it is not."""
         self.mean = towards + (self.mean - towards) / 2
         self.deviation /= 2
         self.refresh()
@@ -168,9 +164,7 @@ class OptionEstimator(RatioEstimator):
 
 
 class LearnedLatencies(NamedTuple):
-    """Latencies of a device that one core has learned, for the next one.
-
-    They are means and mean deviations of observed over expected seconds.
+    """Means and mean deviations of observed over expected seconds that one core has learned, for the next one.
 
     Attributes:
         common, scale: as in :class:`LatencyCorrections`.
@@ -188,8 +182,6 @@ def _told(estimator: RatioEstimator) -> tuple[float, float]:
 
 class LatencyCorrections(dict[ServingOption, float]):
     """Correction factors of the options on one device.
-
-    A factor says how many times its expected seconds a batch may take.
 
     Attributes:
         scale: how slow the device is, as its options' latest runs show alike, compared with each one's long run.
@@ -248,11 +240,7 @@ class LatencyCorrections(dict[ServingOption, float]):
         return LearnedLatencies(_told(self.common), _told(self.scale), variants)
 
     def inherit(self, learned: LearnedLatencies) -> bool:
-        """Begin with what another core has learned; return whether anything changed.
-
-        Nothing changes if something has run here, or if a number is not finite, is negative, or is too small for a
-        mean.
-        """
+        """Whether anything changed: not if something has run here, or a number is none that runs can show."""
         numbers = [*learned.common, *learned.scale, *(number for one in learned.variants.values() for number in one)]
         means = [mean for mean, _ in (learned.common, learned.scale, *learned.variants.values())]
         if self._estimators or not all(map(math.isfinite, numbers)) or min(numbers) < 0 or min(means) < LEAST_RATIO:
@@ -289,11 +277,7 @@ class LatencyCorrections(dict[ServingOption, float]):
         return True
 
     def _learn_common(self, estimator: OptionEstimator, now: float) -> bool:
-        """Update the device's estimates by an option's pooled runs.
-
-        Returns:
-            Whether all corrections are computed anew.
-        """
+        """Update the device's estimates by an option's pooled runs; whether all corrections are computed anew."""
         common, scale = self.common, self.scale
         expected_s, took_s, bias = estimator.expected_s, estimator.took_s, estimator.bias
         estimator.expected_s = estimator.took_s = 0.0
@@ -323,10 +307,7 @@ class LatencyCorrections(dict[ServingOption, float]):
         return True
 
     def _corroborated(self, estimator: OptionEstimator, now: float, took_s: float) -> float:
-        """Return the scale as an option shows it, as far as another one agrees.
-
-        The other option must have run recently. Without one, the option's own scale counts in full.
-        """
+        """Return the scale as an option shows it, as far as another one agrees, if one ran recently."""
         level, scale = estimator.level, self.scale.mean
         other = self._before if self._last is estimator else self._last
         if other is None or now - other.measured_at > max(CORROBORATION_S, CORROBORATION_RUNS * took_s):

@@ -1,6 +1,4 @@
-"""Serving options: what a device can run, and which option is worth its time.
-
-Options are those for a query class, and pressure decides which one is worth its time. Pure.
+"""Serving options of a query class: what a device can run, and which option is worth its time at a pressure. Pure.
 
 The value of a row is the option's utility (accuracy times the application's weight) less the price of the device time.
 The price rises exponentially with pressure, and pressure with the part of the SLO for which devices are busy: idle
@@ -30,8 +28,6 @@ STEEPNESS = 9.0
 CURVATURE = 8.0
 #: a batching delay pays if a larger batch makes a row cheaper by this factor
 WORTH_WAITING = 0.9
-#: a batch is efficient if a row costs at most this multiple of a row in the best batch
-CHEAP = 1.02
 
 
 class ServingOption:
@@ -54,7 +50,6 @@ class ServingOption:
         by_rows: seconds by rows, up to ``max_rows``.
         row_s: seconds a row in the most efficient batch.
         improves: by rows, whether some larger batch makes a row so much cheaper that a batching delay may pay.
-        efficient_rows: by rows, the smallest efficient batch of at most that size.
         latency_key: equal for options that take equally long, whatever their utility.
     """
 
@@ -94,10 +89,6 @@ class ServingOption:
             improves.append(least < WORTH_WAITING * seconds)
             least = min(least, seconds)
         self.improves = [True, *reversed(improves)]
-        self.efficient_rows = [0]
-        for rows in range(1, max_rows + 1):
-            cheap = CHEAP * min(each[:rows])
-            self.efficient_rows.append(next(i + 1 for i in range(rows) if each[i] <= cheap))
         table = [latency.seconds(rows) for rows in range(latency.largest + 1)] if alone else self.by_rows
         self.latency_key = (variant, at_most, alone, tuple(table))
         self.key = (self.utility, *self.latency_key)
@@ -126,7 +117,7 @@ class OptionSet:
         policies: by which stacks with policies choose among them; None: there are none.
 
     Attributes:
-        all_options: as given; ``options``: without dominated ones, the most accurate first.
+        all_options: as given; ``options``: the most accurate first.
         lead: utility of the most accurate option less that of the next.
         key: equal for equal sets.
     """
@@ -134,7 +125,7 @@ class OptionSet:
     def __init__(self, options: Sequence[ServingOption], policies: PolicySet | None = None) -> None:
         self.all_options = tuple(options)
         self.policies = policies
-        self.options = sorted(_undominated(options), key=lambda option: (-option.utility, option.row_s))
+        self.options = sorted(options, key=lambda option: (-option.utility, option.row_s))
         self.best_utility = self.options[0].utility
         self.lead = self.best_utility - self.options[1].utility if len(self.options) > 1 else INF
         self.key = tuple(option.key for option in self.options)
@@ -155,11 +146,11 @@ class OptionSet:
         return ranked
 
     def shortest_s(self, within_s: float, part: float) -> float:
-        """Return the seconds of the shortest batch with part of the best throughput.
+        """Return the seconds of the shortest batch with part of the best throughput of batches of that length.
 
         Args:
-            within_s: most seconds of the batches among which the highest throughput is found.
-            part: of that throughput, 0 to 1; more counts as 1.
+            within_s: most seconds of a batch.
+            part: 0 to 1; more counts as 1.
 
         Returns:
             Seconds; 0 if there are no such batches.
@@ -171,13 +162,10 @@ class OptionSet:
         return seconds[bisect_left(throughputs, min(part, 1.0) * throughputs[count - 1], 0, count)]
 
     def throughputs(self, within_s: float) -> np.ndarray:
-        """Return rows/s of the most valuable option by pressure level, and the highest.
+        """Return rows/s of the most valuable option by pressure level, and the highest; 0: no batch is that short.
 
         Args:
-            within_s: most seconds of the batches among which each option's highest throughput is found.
-
-        Returns:
-            Rows a second; 0 if there are no such batches.
+            within_s: most seconds of a batch.
         """
         if self._within_s != within_s:
             highest: dict[float, float] = {}
@@ -211,13 +199,7 @@ class OptionSet:
     def best(
         self, rows: int, queries: int, within_s: float, corrections: Mapping[ServingOption, float], level: int
     ) -> ServingOption | None:
-        """Return the most valuable option that takes at most ``within_s`` seconds.
-
-        These are corrected seconds, for ``rows`` rows of ``queries`` queries.
-
-        Returns:
-            None: there is no such option.
-        """
+        """The most valuable option that takes at most ``within_s`` corrected seconds for ``rows`` of ``queries``."""
         best, most, price = None, -INF, PRICES[level]
         for option in self.options:
             if rows > option.max_rows and queries > 1:
@@ -232,31 +214,9 @@ class OptionSet:
 
 
 def _by_level(highest: Mapping[float, float]) -> np.ndarray:
-    """Return throughputs of the most valuable options by level, and the highest.
-
-    Args:
-        highest: throughputs by utility.
-    """
+    """Throughputs of the most valuable options by level, and the highest, of those by utility."""
     priced = [
         max([(utility - price / throughput, throughput) for utility, throughput in highest.items()], default=(0.0, 0.0))
         for price in PRICES
     ]
     return np.array([*[throughput for _, throughput in priced], max(highest.values(), default=0.0)])
-
-
-def _undominated(options: Sequence[ServingOption]) -> list[ServingOption]:
-    """Return the options that no other one dominates.
-
-    A dominating option takes as many rows, and is as accurate and as fast at every batch size.
-    """
-    kept: list[ServingOption] = []
-    for option in sorted(options, key=lambda option: (-option.utility, option.row_s)):
-        if not any(_dominates(other, option) for other in kept):
-            kept.append(option)
-    return kept
-
-
-def _dominates(one: ServingOption, other: ServingOption) -> bool:
-    if one.utility < other.utility or one.max_rows < other.max_rows:
-        return False
-    return all(one.seconds(rows) <= other.seconds(rows) for rows in range(1, other.max_rows + 1))

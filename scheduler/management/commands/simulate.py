@@ -14,10 +14,8 @@ from tqdm import tqdm
 from scheduler.simulation import Scenario, ScenarioError, SimulationError, SimulationResults, load, simulate, stacks
 from scheduler.simulation.ablations import PARTS
 from scheduler.simulation.compare import choose
+from scheduler.simulation.report import told
 from workers.dispatch.stack import Stack
-
-#: a reference that leaves out less than this (relative) serves everything
-NEARLY_ALL = 1e-5
 
 
 class Command(BaseCommand):
@@ -93,22 +91,7 @@ def _run(world: Scenario, label: str, stack: Stack, part: str | None) -> Simulat
 
 def _summary(results: SimulationResults) -> str:
     s = results.summary
-
-    def percent(value: float | None) -> str:
-        return "none" if value is None else f"{value:.3f}"
-
-    def reference(name: str) -> str:
-        served = s[f"{name}_served"]
-        # Beside all demand that is served there is nothing to say.
-        part = "" if served is None or served > 1 - NEARLY_ALL else f" while it serves {served:.2%}"
-        return f"{percent(s[f'{name}_accuracy'])}{part}"
-
     return (
-        f"{s['scenario']}: {s['strategy']} with {s['batching']} batches and {s['routing']} routing\n"
-        f"  {s['queries']} queries: {s['in_time']} in time, {s['late']} late, {s['dropped']} dropped "
-        f"({s['violation_ratio']:.4%} violations)\n"
-        f"  effective accuracy {percent(s['effective_accuracy'])}, largest drop over 10 s "
-        f"{percent(s['max_accuracy_drop_10s'])}, fluid references {reference('fluid_reference')} "
-        f"(half the SLO) and {reference('fluid_reference_slo')} (the SLO)\n"
+        f"{s['scenario']}: {s['strategy']} with {s['batching']} batches and {s['routing']} routing\n  {told(s)}\n"
         f"  {s['wall_s']:.2f} s of wall time, {s['solves']} solves of at most {s['max_solve_s']:.3f} s"
     )

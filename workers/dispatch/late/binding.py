@@ -148,8 +148,6 @@ class LateBinding:
             if served is None:
                 self._schedule.refuse(queries)
             else:
-                if served.refused_share:
-                    served.taken(1)
                 served.demand.arrived(1, query.rows, now)
                 self._schedule.reserve(served, query, now)
             return self._decisions(now)
@@ -158,7 +156,6 @@ class LateBinding:
             rows[query.query_class] += query.rows
         for query_class, count in Counter(query.query_class for query in queries).items():
             if (served := find(query_class, now)) is not None:
-                served.taken(count)
                 served.demand.arrived(count, rows[query_class], now)
         self._schedule.reserve_all([(find(query.query_class, now), query) for query in queries], now)
         return self._decisions(now)
@@ -214,14 +211,6 @@ class LateBinding:
             batch.served.demand.pending += 1
         self._schedule.reschedule(queries, now)
         return self._decisions(now)
-
-    def pressure(self, application: str, now: float) -> float:
-        served = self._groups.classes[QueryClass(application)]
-        counts = [sum(group.count for group in offer.groups) for offer in served.offers]
-        if not sum(counts):
-            return 1.0
-        pressures = [offer.pressure(now) for offer in served.offers]
-        return sum(pressure * count for pressure, count in zip(pressures, counts, strict=True)) / sum(counts)
 
     # --- time --------------------------------------------------------------------------------------------------------
 

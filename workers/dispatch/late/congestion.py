@@ -8,7 +8,7 @@ where devices carry the demand in long batches, and moved by the wait:
 2. At the *target wait* that pressure holds. Below, devices choose a little more accurately than the demand allows, and
    the queue grows; above, more quickly, until it shrinks.
 3. Beyond the wait that leaves time for a *sustaining batch* devices could not carry the demand any more, and the queue
-   would grow by itself: nothing is scheduled there (:func:`.overload.can_grow`).
+   would grow by itself: nothing is scheduled there (:func:`.selection.sustains`).
 """
 
 from __future__ import annotations

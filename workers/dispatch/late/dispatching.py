@@ -79,7 +79,7 @@ class Dispatching:
                     return
             # On an idle device queries wait by choice.
             waited_s = now - batch.queries[0].arrived if not alone or device.free_at >= now else 0.0
-            level = offer.level(pressure, waited_s, now)
+            level = offer.level(pressure, waited_s)
             self._schedule.take_first(batch)
             self.dispatch(batch, level, start, now)
         if device.free_at > now and not device.dispatched and device.up:

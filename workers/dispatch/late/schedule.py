@@ -1,9 +1,7 @@
 """The schedule: which query waits in which batch, and where. Pure.
 
-A batch waits at a position on its device. Nothing is dispatched here.
-
-Every device whose batches change is left in :attr:`Schedule.changed`, so that dispatching considers it only once all
-that happened together is scheduled.
+Every device whose batches change is left in :attr:`Schedule.changed`: dispatching considers it once all that happened
+together is scheduled.
 """
 
 from __future__ import annotations
@@ -13,8 +11,15 @@ from collections.abc import Iterable, Sequence
 from ..binding import WaitingQuery
 from ..options import INF, LEVELS, ServingOption
 from .device_groups import DeviceGroups
-from .overload import budget_s_of, can_grow, sustains
-from .selection import ROUNDING_S, best_new_batch, best_open_batch, can_follow, first_device, most_accurate_in_time
+from .selection import (
+    ROUNDING_S,
+    best_new_batch,
+    best_open_batch,
+    can_follow,
+    first_device,
+    most_accurate_in_time,
+    sustains,
+)
 from .state import OVERLOAD_S, ScheduledBatch, ScheduledDevice, ServedClass
 
 
@@ -36,21 +41,19 @@ class Schedule:
     def reserve(self, served: ServedClass, query: WaitingQuery, now: float, again: bool = False) -> None:
         """Schedule or refuse it; ``again``: exempt from admission limits."""
         rows, deadline = query.rows, query.deadline + ROUNDING_S
-        overloaded = not again and now - served.refused_at < OVERLOAD_S
-        if overloaded:
-            deadline -= served.margin(now) * budget_s_of(served, query)
+        crowded = not again and now - served.refused_at < OVERLOAD_S
+        if crowded:
+            deadline -= served.margin(now) * min(query.deadline - query.arrived, served.slo_s)
         batch, starving = best_open_batch(served, query, deadline, now) if served.open else (None, None)
         utility = -INF if batch is None else batch.option.utility
         if utility < served.best_utility:
             place = best_new_batch(served, query, now, deadline, utility)
             if place is not None:
                 option, device = place
-                offer, busy = device.group.offers[served], device.scheduled or device.dispatched
-                overloaded = overloaded or not (again or not busy or sustains(offer, device, now, deadline))
-                budget_s = budget_s_of(served, query) if overloaded else 0.0
-                if not overloaded or can_grow(offer, option, device, rows, now, deadline, budget_s):
+                if again or sustains(device.group.offers[served], device, now, deadline):
                     self._add(ScheduledBatch(served, option, device, query), now)
                     return
+                crowded = True
         # No query is refused for others that may come.
         batch = batch or starving
         if batch is not None:
@@ -60,12 +63,11 @@ class Schedule:
             self._recount(batch.device, now)
             return
         # It fits neither an open batch nor the first device of any group: all are searched.
-        budget_s = budget_s_of(served, query) if overloaded else None
-        place = most_accurate_in_time(served, rows, now, deadline, budget_s)
+        place = most_accurate_in_time(served, rows, now, deadline, sustaining=not again)
         if place is not None:
             option, device = place
             self._add(ScheduledBatch(served, option, device, query), now)
-        elif not overloaded and self._insert(served, query, now, deadline):
+        elif not crowded and self._insert(served, query, now, deadline):
             pass
         elif served.serve_late and query.deadline < INF and served.offers:
             query.deadline = INF
@@ -190,25 +192,24 @@ class Schedule:
     def _insert(self, served: ServedClass, query: WaitingQuery, now: float, deadline: float) -> bool:
         """Insert a query that would be late behind all others; False: nowhere.
 
-        On the first device of each offer, as far back as it is in time: with the options that are scheduled there, or
-        with the fastest ones.
+        On the first device of each offer, as far back as it is in time, with the fastest options for what is scheduled
+        there: each batch gets its option anew when it is dispatched.
         """
         for offer in served.offers:
             device, _ = first_device(offer, now)
             if device is None or not device.scheduled:
                 continue
             fastest = [_fastest(batch) for batch in device.scheduled]
-            for options in (None, fastest):
-                points = device.insertion_points(now, options)
-                for position in range(len(points) - 1, -1, -1):
-                    start, slack_s = points[position]
-                    within_s = min(deadline - start, slack_s)
-                    option = offer.option_set.best(query.rows, 1, within_s, device.corrections, 0)
-                    if option is not None:
-                        for batch, faster in zip(device.scheduled, options or (), strict=bool(options)):
-                            self._change_option(batch, faster)
-                        self._add(ScheduledBatch(served, option, device, query), now, position)
-                        return True
+            points = device.insertion_points(now, fastest)
+            for position in range(len(points) - 1, -1, -1):
+                start, slack_s = points[position]
+                within_s = min(deadline - start, slack_s)
+                option = offer.option_set.best(query.rows, 1, within_s, device.corrections, 0)
+                if option is not None:
+                    for batch, faster in zip(device.scheduled, fastest, strict=True):
+                        self._change_option(batch, faster)
+                    self._add(ScheduledBatch(served, option, device, query), now, position)
+                    return True
         return False
 
     def _join(self, batch: ScheduledBatch, query: WaitingQuery) -> None:

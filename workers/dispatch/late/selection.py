@@ -8,7 +8,6 @@ from __future__ import annotations
 from ..binding import WaitingQuery
 from ..latency_correction import SLOW
 from ..options import INF, ServingOption
-from .overload import can_grow
 from .state import RESERVE_S, ClassOffer, ScheduledBatch, ScheduledDevice, ServedClass
 
 #: open batches that a query is tried on: far into overload there are hundreds, and none has room
@@ -25,9 +24,7 @@ ROUNDING_S = 1e-9
 def best_open_batch(
     served: ServedClass, query: WaitingQuery, deadline: float, now: float
 ) -> tuple[ScheduledBatch | None, ScheduledBatch | None]:
-    """Return the most accurate open batch that the query can join.
-
-    Everything stays in time.
+    """Return the most accurate open batch that the query can join with everything in time.
 
     Returns:
         The most accurate of those where that starves no application that was refused lately; and another one, for where
@@ -53,10 +50,9 @@ def best_open_batch(
 
 
 def can_follow(batch: ScheduledBatch, query: WaitingQuery, now: float) -> bool:
-    """Return whether a query can join the previous query's batch right away.
+    """Return whether a query can join the previous query's batch without a search.
 
-    It needs no search if no option is more accurate, the batch is alone on its device, everything stays in time, and no
-    application that was refused lately is starved.
+    No option is more accurate, the batch is alone on its device, all stays in time, and nobody is starved.
     """
     device, option, rows = batch.device, batch.option, batch.rows + query.rows
     if rows > option.max_rows or batch.dispatched or batch.key != query.key or len(device.scheduled) != 1:
@@ -164,7 +160,7 @@ def _level(offer: ClassOffer, waited_s: float, now: float) -> int:
     pressure, usual = offer.pressure(now), offer.usual
     usual.total += pressure
     usual.queries += 1.0
-    return offer.level(pressure, waited_s, now)
+    return offer.level(pressure, waited_s)
 
 
 def first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None, float]:
@@ -233,12 +229,12 @@ def _first_not_starving(
 
 
 def most_accurate_in_time(
-    served: ServedClass, rows: int, now: float, deadline: float, budget_s: float | None
+    served: ServedClass, rows: int, now: float, deadline: float, sustaining: bool
 ) -> tuple[ServingOption, ScheduledDevice] | None:
     """As :func:`best_new_batch`, on all devices: they differ in trip and correction.
 
     Args:
-        budget_s: that the batch must have room to grow in (:func:`.overload.can_grow`); None: it need not.
+        sustaining: only where there is time for a sustaining batch.
     """
     best, utility = None, -INF
     for offer, device in served.candidates:
@@ -247,15 +243,25 @@ def most_accurate_in_time(
         start = now + device.starts_in(now) + device.scheduled_s
         if options[0].utility <= utility or start + offer.option_set.least(rows) > deadline:
             continue
+        if sustaining and not sustains(offer, device, now, deadline):
+            continue
         for option in options:
             if option.utility <= utility:
                 break
-            if start + device.seconds(option, rows) <= deadline and (
-                budget_s is None or can_grow(offer, option, device, rows, now, deadline, budget_s)
-            ):
+            if start + device.seconds(option, rows) <= deadline:
                 best, utility = (option, device), option.utility
                 break
     return best
+
+
+def sustains(offer: ClassOffer, device: ScheduledDevice, now: float, deadline: float) -> bool:
+    """Return whether a new batch behind others leaves time for a sustaining batch (see :mod:`.congestion`).
+
+    What is scheduled later makes more queries late than it serves.
+    """
+    if not (device.scheduled or device.dispatched):
+        return True
+    return now + device.starts_in(now) + device.scheduled_s + offer.needs.batch_s <= deadline
 
 
 def most_accurate_by_profile(

@@ -3,9 +3,8 @@
 Times are the core's: a batch ends when its answers are expected there, so a round trip counts once for a batch on an
 idle device, and not at all where batches follow each other.
 
-Devices with equal option sets for all classes form a *device group*; the groups with the same option set for one class
-are that class's *offer*. A group keeps aggregates over its devices, so that pressure and an idle device are found
-without a loop over devices.
+Devices with equal option sets for all classes form a *device group*, which keeps aggregates over them; the groups with
+the same option set for one class are that class's *offer*.
 """
 
 from __future__ import annotations
@@ -20,14 +19,11 @@ from .interarrival import ArrivalRate, InterarrivalEstimator
 
 #: seconds after a refusal in which each further one reserves one device more for the application
 RESERVE_S = 10.0
-#: seconds of overload after a refusal: batches need room to grow (see :mod:`.overload`)
+#: seconds of overload after a refusal, in which the admission margin holds and no query is inserted
 OVERLOAD_S = 1.0
 #: the admission margin, in parts of a query's time: its rise at each late refusal, its largest value, and its decay a
 #: second
 MARGIN_STEP, LARGEST_MARGIN, MARGIN_DECAY_PER_S = 0.02, 0.25, 0.005
-#: weight of an arrival in the running share of refused queries, and the share that counts as full pressure
-REFUSED_WEIGHT = 0.02
-REFUSED_FULL = 0.125
 #: rise of congestion with each SLO that queries wait
 SLOPE = 0.3
 #: the backlog that equals its pressure: smaller ones have a higher pressure, larger ones a lower
@@ -120,9 +116,7 @@ class ScheduledDevice:
         return (by_rows[rows] if rows < len(by_rows) else option.seconds(rows)) * self.corrections[option]
 
     def insertion_points(self, now: float, options: list[ServingOption] | None = None) -> list[tuple[float, float]]:
-        """Return when a batch inserted at each position would start, and its slack.
-
-        The slack is by how many seconds the batches behind may be delayed. The last position is included.
+        """Return when a batch at each position, the last included, would start, and the slack of those behind, seconds.
 
         Args:
             options: to assume for the scheduled batches; None: their own.
@@ -185,10 +179,9 @@ class DemandNeeds(NamedTuple):
 
 
 class UsualPressure:
-    """The mean pressure that queries met lately.
+    """The mean pressure that queries met lately, below which the price of time does not fall.
 
-    The price of time does not fall below it, so that it is about the same for all queries of a burst: also for its
-    first ones, which find devices idle.
+    So it is about the same for all queries of a burst, also for its first ones, which find devices idle.
 
     Attributes:
         total, queries: the sum of the pressures that queries met, and how many did; both fade.
@@ -232,9 +225,8 @@ class ClassOffer:
         """Return the pressure of the backlog, 0 to 1; 1 if there are no devices.
 
         The backlog is the part of the SLO for which these devices are busy or scheduled, at most the part of them that
-        is not idle. Each batch counts by the SLO of its own class, so that a device's time has one price for all that
-        share it. Pressure rises faster than the backlog at first and towards the end, and more slowly in between, so
-        that all queries of a burst find about the same price, as in a linear program over them.
+        is not idle. Each batch counts by the SLO of its own class: a device's time has one price for all that share it.
+        Pressure rises more slowly in between, so that all queries of a burst find about the same price.
 
         Args:
             without: leave out that device's schedule.
@@ -254,12 +246,12 @@ class ClassOffer:
         backlog = 0.0 if backlog < 0.0 else busy if backlog > busy else backlog
         return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)
 
-    def level(self, pressure: float, waited_s: float, now: float) -> int:
+    def level(self, pressure: float, waited_s: float) -> int:
         """Return the level of these devices' price of time: that of the highest pressure.
 
-        There are the present one, the usual one, that of refusals, and congestion: the pressure of the demand's needs
-        at the target wait, which follows the wait gently, so that devices do not alternate between the most accurate
-        and the quickest options.
+        There are the present one, the usual one, and congestion: the pressure of the demand's needs at the target wait,
+        which follows the wait gently, so that devices do not alternate between the most accurate and the quickest
+        options.
 
         Args:
             pressure: the present one (:meth:`pressure`).
@@ -272,11 +264,6 @@ class ClassOffer:
             congestion = needs.pressure + SLOPE * (waited_s - needs.wait_s) / served.slo_s
             if congestion > pressure:
                 pressure = congestion
-        if served.refused_share and now - served.refused_at < OVERLOAD_S:
-            # Under overload a delayed device may have little scheduled, and its time is still scarce.
-            refused = served.refused_share / REFUSED_FULL
-            if refused > pressure:
-                pressure = refused
         return int(pressure * LEVELS) if pressure < 1.0 else LEVELS - 1
 
 
@@ -320,7 +307,6 @@ class ServedClass:
         exclusive_devices: devices on which the class depends, with the seconds in which a new query must start there;
             empty if it has many devices or time.
         reserve: of these, how many others must stay able to take its next query.
-        refused_share: running share of refused queries.
     """
 
     def __init__(self, query_class: QueryClass, terms: ServiceTerms, demand: Demand | None = None) -> None:
@@ -336,7 +322,6 @@ class ServedClass:
         self.exclusive_devices: list[tuple[ScheduledDevice, float]] = []
         self.reserve = 1
         self.refused_at = -INF
-        self.refused_share = 0.0
         self._margin, self._margin_at = 0.0, -INF
 
     # --- restrictions ------------------------------------------------------------------------------------------------
@@ -356,10 +341,6 @@ class ServedClass:
         return any([offer.option_set.least(query.rows) <= within_s for offer in self.offers])
 
     # --- overload ----------------------------------------------------------------------------------------------------
-
-    def taken(self, count: int) -> None:
-        """Let the refused share fade by ``count`` arrivals."""
-        self.refused_share -= min(REFUSED_WEIGHT * count, 1.0) * self.refused_share
 
     def margin(self, now: float) -> float:
         """The part of a query's time in which busy devices are not scheduled.
@@ -382,4 +363,3 @@ class ServedClass:
         reserve = self.reserve + 1 if now - self.refused_at < RESERVE_S else 2
         self.reserve = min(reserve, max(1, len(self.exclusive_devices) // 2))
         self.refused_at = now
-        self.refused_share += REFUSED_WEIGHT * (1.0 - self.refused_share)

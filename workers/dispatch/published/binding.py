@@ -171,11 +171,6 @@ class PublishedBinding:
         self._settle(now)
         return self._decisions(now)
 
-    def pressure(self, application: str, now: float) -> float:
-        slo_s = self._applications[application].slo_s
-        busy = [device.work_s(now) for device in self._devices.values() if device.up and application in device.rates]
-        return sum(min(1.0, work_s / slo_s) for work_s in busy) / len(busy) if busy else 1.0
-
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _device(self, name: Hashable) -> QueuedDevice:

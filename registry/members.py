@@ -18,15 +18,11 @@ from workers.secret_kinds import new_secret
 NAMED = 5
 
 
-def _kind(member: Member) -> str:
-    return "node" if isinstance(member, Node) else "gateway"
-
-
 def set_state(member: Node | Gateway, state: Member.State) -> Node | Gateway:
     """Approve or revoke; doing so twice changes nothing."""
     with transaction.atomic():
         if type(member).objects.filter(pk=member.pk).exclude(state=state).update(state=state):
-            events.changed(_kind(member), member.name)
+            events.changed(member.word, member.name)
     member.refresh_from_db()
     return member
 
@@ -114,7 +110,7 @@ def refuse_claim(member: Node | Gateway) -> Node | Gateway:
 
 
 def _claimed(member: Node | Gateway) -> tuple[str, Node | Gateway]:
-    kind, row = _kind(member), type(member).objects.select_for_update().filter(pk=member.pk).first()
+    kind, row = member.word, type(member).objects.select_for_update().filter(pk=member.pk).first()
     if row is None or not row.claimed:
         raise Conflict(f"nobody claims the name of {kind} {member.name!r} now")
     return kind, row
@@ -136,8 +132,8 @@ def lapse(member: Node | Gateway) -> bool:
         if not rows.filter(certificate_until=member.certificate_until).update(certificate_lapsed=True):
             return False
         until = member.certificate_until.isoformat(timespec="seconds")
-        record("certificate ended", _kind(member), member.name, after={"until": until})
-        events.changed(_kind(member), member.name)
+        record("certificate ended", member.word, member.name, after={"until": until})
+        events.changed(member.word, member.name)
     return True
 
 
@@ -177,8 +173,8 @@ def delete_member(member: Node | Gateway) -> None:
         if current is not None and not current.connected:
             current.delete()
         elif current is not None:
-            raise Conflict(f"{_kind(member)} {member.name!r} is connected; stop it or revoke it first")
-        events.changed(_kind(member), member.name)
+            raise Conflict(f"{member.word} {member.name!r} is connected; stop it or revoke it first")
+        events.changed(member.word, member.name)
 
 
 def forget_device(device: Device) -> None:

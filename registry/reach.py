@@ -19,12 +19,17 @@ UNIX = "unix:"
 
 
 class Reported(NamedTuple):
-    """A gateway's report on a device; ``reached``: None without one.
+    """A gateway's report on a device.
 
-    ``lost``: the gateway has reached it since it joined.
+    Attributes:
+        announced: the gateway may reach it, by what both announce.
+        reached: None: it has not reported on this device (yet).
+        unreached_s: seconds since it reached the device last, or was notified of it.
+        lost: it reached the device before, since it joined.
     """
 
-    reached: bool | None
+    announced: bool
+    reached: bool | None = None
     unreached_s: float = 0.0
     lost: bool = False
 
@@ -40,15 +45,15 @@ def approved_gateways() -> list[Gateway]:
 
 
 def reported(gateway: Gateway, device: Device) -> Reported:
-    found = gateway.reach or {}
+    found, may = gateway.reach or {}, announced(gateway, device)
     if device.ref in found.get("unreached", ()):
-        return Reported(False, clock.age(found["unreached"][device.ref]), device.ref in found.get("lost", ()))
-    return Reported(True if device.ref in found.get("reached", ()) else None)
+        return Reported(may, False, clock.age(found["unreached"][device.ref]), device.ref in found.get("lost", ()))
+    return Reported(may, True if device.ref in found.get("reached", ()) else None)
 
 
 def reaching(device: Device, gateways: Iterable[Gateway]) -> list[str]:
-    found = ((gateway, reported(gateway, device).reached) for gateway in gateways)
-    return [gateway.name for gateway, says in found if (announced(gateway, device) if says is None else says)]
+    found = ((gateway.name, reported(gateway, device)) for gateway in gateways)
+    return [name for name, says in found if (says.announced if says.reached is None else says.reached)]
 
 
 def unreached_by(device: Device, gateways: Iterable[Gateway]) -> list[Unreached]:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from registry.errors import InputFault
 from workers.protocol.datatypes import DATATYPES
+from workers.protocol.specs import Signature, TensorSpec
 
 MAX_TENSORS = 1000
 MAX_RANK = 8
@@ -26,6 +29,16 @@ def with_rows(signature: dict[str, Any], batch: bool) -> dict[str, Any]:
     return {
         kind: [{**tensor, "shape": [-1, *tensor["shape"]]} for tensor in tensors] for kind, tensors in signature.items()
     }
+
+
+def spec(signature: dict[str, Any], batch: bool, largest: int = 0) -> Signature:
+    """The signature as processes exchange it; ``largest`` size of inputs' open dimensions, 0: any."""
+    inputs, outputs = (
+        [TensorSpec(tensor["name"], tensor["datatype"], tuple(tensor["shape"])) for tensor in tensors]
+        for tensors in map(with_rows(signature, batch).get, ("inputs", "outputs"))
+    )
+    sized = [msgspec.structs.replace(one, most=largest) if -1 in one.shape[1:] else one for one in inputs]
+    return Signature(tuple(sized), tuple(outputs), batch)
 
 
 def check(signature: Any, batch: bool = True) -> list[InputFault]:

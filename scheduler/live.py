@@ -17,6 +17,7 @@ import redis.asyncio
 from django.conf import settings
 from redis.exceptions import RedisError
 
+from registry import clock
 from scheduler import troubles
 
 #: pause between two tries to listen while Redis does not answer
@@ -32,6 +33,8 @@ def key(name: str) -> str:
 CONTENT = key("content")
 #: the channel of Redis with the events of all browsers
 EVENTS = key("events")
+#: the channel of Redis that says that something changed which members follow
+MEMBERS = key("members_changed")
 
 
 @functools.cache
@@ -49,6 +52,20 @@ def content() -> str:
         # Redis may be emptied between the two commands.
         if found := client().get(CONTENT):
             return found
+
+
+def fresh(key: str, within_s: float) -> dict[str, str]:
+    """Fields of a hash of stamps that are of the last ``within_s``; older ones are deleted."""
+    found = client().hgetall(key)
+    old = [field for field, at in found.items() if clock.age(at) > within_s]
+    if old:
+        client().hdel(key, *old)
+    return {field: at for field, at in found.items() if field not in old}
+
+
+def members_changed() -> None:
+    """Have members of all processes follow the database now, not in some seconds."""
+    client().publish(MEMBERS, "")
 
 
 def publish(name: str, data: dict[str, Any]) -> None:

@@ -7,9 +7,9 @@ Redis; who asked for it comes from the audit log.
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -20,11 +20,10 @@ from redis import RedisError
 from registry import clock
 from registry.audit.entries import AuditEntry
 from registry.models import Application, Device, Node, ProfileJob, Variant
-from scheduler import live, uploads
-from scheduler.models import WhatIf
+from scheduler import uploads
+from scheduler.control import requests
+from scheduler.models import Plan, WhatIf
 
-#: the solve under way, as JSON; it expires where its worker died
-SOLVING, SOLVING_EXPIRES_S = live.key("solving"), 600
 #: for how long ended profile jobs are listed, and how many
 ENDED_FOR, ENDED = timedelta(hours=1), 10
 #: jobs under way that are listed
@@ -80,27 +79,13 @@ def current() -> list[Operation]:
     return sorted(found, key=lambda one: one.since) + [_job(job, asked, up) for job in done]
 
 
-@contextmanager
-def solving(trigger: str, detail: str) -> Iterator[None]:
-    text = live.dumps({"trigger": trigger, "detail": detail, "at": clock.wall()})
-    with suppress(RedisError):
-        live.client().set(SOLVING, text, ex=SOLVING_EXPIRES_S)
-    try:
-        yield
-    finally:
-        with suppress(RedisError):
-            live.client().delete(SOLVING)
-
-
 def _solving() -> Iterator[Operation]:
-    text = None
-    with suppress(RedisError):
-        text = live.client().get(SOLVING)
-    if text:
-        found = json.loads(text)
-        by = found["detail"].partition(";")[0].removeprefix("by ") if found["trigger"] == "manual" else SYSTEM
-        since = datetime.fromtimestamp(found["at"], UTC)
-        yield Operation("solving:plan", "solving", "Plan", "running", by, since, detail=found["detail"])
+    row, demand = requests.plan_row(), requests.demand()
+    if row.holder and demand is not None:
+        by = demand.detail.partition(";")[0].removeprefix("by ") if demand.trigger == Plan.Trigger.MANUAL else SYSTEM
+        age_s = clock.age(row.requested.get(demand.trigger))
+        since = timezone.now() - timedelta(seconds=age_s if math.isfinite(age_s) else 0.0)
+        yield Operation("solving:plan", "solving", "Plan", "running", by, since, detail=demand.detail)
 
 
 def _uploads() -> Iterator[Operation]:

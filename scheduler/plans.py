@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from scheduler.models import Plan
@@ -22,6 +22,13 @@ def left_out_by(versions: Iterable[int]) -> dict[int, dict[str, float]]:
 
 def above_rounding(rates: Mapping[str, float] | None) -> dict[str, float]:
     return {name: rate for name, rate in (rates or {}).items() if rate > NEGLIGIBLE}
+
+
+def residents() -> Iterator[tuple[str, int]]:
+    """Pairs of a device's ref and a variant's id, of the plan in force."""
+    wire = Plan.objects.values_list("wire", flat=True).first() or {}
+    for placement in placements(wire):
+        yield placement["device"], placement["variant"]
 
 
 def placements(wire: Mapping[str, Any]) -> list[dict[str, Any]]:

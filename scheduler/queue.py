@@ -5,8 +5,6 @@ Code that asks for work need not know the code that does it.
 
 from __future__ import annotations
 
-from typing import Any
-
 from celery import current_app
 from django.db import transaction
 
@@ -14,13 +12,9 @@ from django.db import transaction
 EXPIRES_S = 30.0
 
 
-def send(task: str, after_s: float = 0.0, **arguments: Any) -> None:
+def send(task: str) -> None:
     """Queue a task by its registered name, once the current transaction is committed.
 
     Outside of a transaction it is queued at once.
-
-    Args:
-        after_s: seconds for which it is held back, by the wall clock.
     """
-    options = {"countdown": after_s, "expires": after_s + EXPIRES_S}
-    transaction.on_commit(lambda: current_app.send_task(task, kwargs=arguments, **options))
+    transaction.on_commit(lambda: current_app.send_task(task, expires=EXPIRES_S))

@@ -20,7 +20,6 @@ def on_change(sender, kind: str, ref: str, replan: bool, **_) -> None:
     """Called after commit; arguments as in :func:`registry.events.changed`."""
     # Here and not above: these load numpy, a sixth of a command's start, which few commands need.
     from scheduler.control.upkeep import replan_if_devices_changed
-    from scheduler.members.configurations import changed
 
     if kind == "node":
         replan_if_devices_changed()
@@ -29,6 +28,6 @@ def on_change(sender, kind: str, ref: str, replan: bool, **_) -> None:
     if replan and kind in REPLAN:
         request_plan("change", f"{kind} {ref} changed")
     if kind in FOLLOWED:
-        changed()
+        live.members_changed()
     # Last: browsers' events matter least.
     live.publish("changed", {"kind": kind, "ref": "" if kind in NAMELESS else ref})

@@ -79,7 +79,6 @@ _STAGES = {
 
 
 def why(sample: dict[str, Any]) -> str:
-    """The reason why a query was late, refused or slow, in words."""
     if sample["outcome"] in ("dropped", "failed"):
         return sample["reason"]
     stage = max(_STAGES, key=lambda name: sample[name])

@@ -29,10 +29,9 @@ def plan(trigger: str = "", detail: str = "") -> None:
     Args:
         trigger, detail: of a request that is not stored yet.
     """
-    from scheduler import live, operations, plans, trail, webhooks
+    from scheduler import live, plans, trail, webhooks
     from scheduler.control import leases, planner, requests
     from scheduler.history import marking
-    from scheduler.members.configurations import changed
 
     if trigger:
         requests.note(trigger, detail)
@@ -42,8 +41,7 @@ def plan(trigger: str = "", detail: str = "") -> None:
             logger.info("plan_superseded", trigger=trigger, detail=detail)
             return
         try:
-            with operations.solving(demand.trigger, demand.detail):
-                made = planner.make_plan(demand.trigger, demand.detail, demand.rates, lease)
+            made = planner.make_plan(demand.trigger, demand.detail, demand.rates, lease)
         except leases.LeaseLost as error:
             # Its successor plans from a later state.
             logger.error("plan_dropped", trigger=demand.trigger, reason=str(error))
@@ -54,7 +52,7 @@ def plan(trigger: str = "", detail: str = "") -> None:
             raise
         requests.served(demand.number)
     if made is not None:
-        changed()
+        live.members_changed()
         marking.planned(made)
         live.publish("plan", plans.event(made))
         if made.changed:
@@ -105,9 +103,9 @@ def _tend() -> None:
     from scheduler import retention
     from scheduler.control import redivision, upkeep
     from scheduler.history import marking
-    from scheduler.instances import interference
     from scheduler.members import reaching
     from scheduler.profiling.dispatch import dispatch, requeue_silent
+    from scheduler.promises import keeping
     from scheduler.repairs import listing
 
     for step in (
@@ -119,13 +117,13 @@ def _tend() -> None:
         profiling.end_orphaned,
         dispatch,
         reaching.judge,
-        interference.watch,
         redivision.advance,
         upkeep.replan_if_devices_changed,
         storage.sweep,
         retention.enforce,
         audit.prune,
         listing.watch,
+        keeping.compare,
         marking.watch_members,
     ):
         try:
@@ -137,26 +135,17 @@ def _tend() -> None:
 
 @shared_task(name="scheduler.promise")
 def promise() -> None:
-    """Compare those left from before, and make one; runs on the simulation queue."""
+    """Make one; runs on the simulation queue."""
     from scheduler.promises import keeping, what_if
     from scheduler.promises.present import NothingToPromise
     from scheduler.simulation import SimulationError
 
-    keeping.compare()
     what_if.give_up_lost()
     try:
         keeping.promise_now(lambda _: what_if.plan_waiting())
     except (NothingToPromise, SimulationError) as error:
         logger.info("no_promise", reason=str(error))
     what_if.work()
-
-
-@shared_task(name="scheduler.promise_over")
-def promise_over(pk: int) -> None:
-    """On the control queue: that of simulations may be busy when the window is over."""
-    from scheduler.promises import keeping
-
-    keeping.over(pk)
 
 
 @shared_task(name="scheduler.what_if")

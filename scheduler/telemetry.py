@@ -167,9 +167,9 @@ def _newest_first(stream: str) -> Iterator[tuple[str, dict[str, str]]]:
         last = "(" + entries[-1][0]
 
 
-def _texts(stream: str, seconds: float) -> list[tuple[float, str]]:
-    """(steady moment, JSON) of the last ``seconds`` of this boot, oldest first."""
-    now = clock.steady()
+def texts(stream: str, seconds: float) -> list[tuple[int, str]]:
+    """(unix second, JSON) of the last ``seconds`` of this boot, oldest first, for readers that want only a part."""
+    now, ahead = clock.steady(), clock.wall() - clock.steady()
     found = []
     for _, fields in _newest_first(stream):
         moment = clock.read(fields.get("at"))
@@ -177,31 +177,16 @@ def _texts(stream: str, seconds: float) -> list[tuple[float, str]]:
         if moment is None or now - moment > seconds + RECENT_S:
             break
         if now - moment <= seconds:
-            found.append((moment, fields["d"]))
-    found.reverse()
-    return found
-
-
-def _read(stream: str, seconds: float) -> list[tuple[float, dict[str, Any]]]:
-    ahead = clock.wall() - clock.steady()
-    return [(at, {**json.loads(text), "t": round(at + ahead)}) for at, text in _texts(stream, seconds)]
-
-
-def gateway_texts(seconds: float) -> list[tuple[int, str]]:
-    """Return (unix second, JSON) of gateways' last seconds, oldest first.
-
-    Readers that want only a part of them use this.
-    """
-    ahead = clock.wall() - clock.steady()
-    return [(round(at + ahead), text) for at, text in _texts(GATEWAY_STREAM, seconds)]
+            found.append((round(moment + ahead), fields["d"]))
+    return found[::-1]
 
 
 def gateway_seconds(seconds: float) -> list[dict[str, Any]]:
-    return [data for _, data in _read(GATEWAY_STREAM, seconds)]
+    return [{**json.loads(text), "t": t} for t, text in texts(GATEWAY_STREAM, seconds)]
 
 
 def node_seconds(seconds: float) -> list[dict[str, Any]]:
-    return [data for _, data in _read(NODE_STREAM, seconds)]
+    return [{**json.loads(text), "t": t} for t, text in texts(NODE_STREAM, seconds)]
 
 
 def serving(gateways: Iterable[str]) -> set[str]:
@@ -232,16 +217,10 @@ def arrivals_by_size(entries: Iterable[dict[str, Any]]) -> list[tuple[int, dict[
 
 
 def sizes_arrived(within_s: float) -> dict[str, set[int]]:
-    """Size classes by application with arrivals lately; older ones are deleted."""
-    found, forgotten = {}, []
-    for key, at in live.client().hgetall(SIZES_HASH).items():
-        if clock.age(at) > within_s:
-            forgotten.append(key)
-            continue
+    found: dict[str, set[int]] = {}
+    for key in live.fresh(SIZES_HASH, within_s):
         name, _, size = key.rpartition(" ")
         found.setdefault(name, set()).add(int(size))
-    if forgotten:
-        live.client().hdel(SIZES_HASH, *forgotten)
     return found
 
 

@@ -1,7 +1,8 @@
 """The trail of a plan: why it is as it is, against the plan before.
 
-It has the trigger, the demand, the limit that binds, the moves and their cost in accuracy. Everything is read from what
-stored plans keep (:func:`scheduler.models.kept_inputs`), so that a plan is explained by the state at its time.
+It has the demand, the reasons why not more is served (:mod:`scheduler.allocation.reasons`), the moves and their cost in
+accuracy. Everything is read from what stored plans keep (:func:`scheduler.models.kept_inputs`), so that a plan is
+explained by the state at its time.
 """
 
 from __future__ import annotations
@@ -12,14 +13,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from scheduler.models import Plan
+from scheduler.plans import NEGLIGIBLE, left_out
 from scheduler.words import devices, items, listed, rate, several
 
-#: items/s below which demand is served or left out by a rounding error alone
-NEGLIGIBLE = 1e-6
 #: relative change of an application's demand from which it is a cause
 DEMAND_STEP = 0.1
-#: points of accuracy that make no difference to people
-SAME_ACCURACY = 0.05
 #: applications whose changes of demand are named one by one, and variants of an application
 MOST_NAMED, MOST_VARIANTS = 3, 4
 #: change of a variant's share of the answers from which it is worth a word
@@ -71,8 +69,8 @@ class AccuracyCost(NamedTuple):
 class Trail(NamedTuple):
     """A plan explained; lists have the largest first.
 
-    ``previous`` is None where no plan is left to compare with; ``shifted`` are items/s that moved between devices whose
-    residents stay.
+    ``previous`` is None where no plan is left to compare with; ``limit`` has the plan's reasons for not serving more,
+    or more accurately.
     """
 
     version: int
@@ -80,14 +78,10 @@ class Trail(NamedTuple):
     sentence: str
     causes: list[str]
     demand: list[DemandChange]
-    limit: str
+    limit: list[str]
     prices: list[DevicePrice]
     moves: list[DeviceMove]
-    shifted: float
     cost: list[AccuracyCost]
-    accuracy_before: float | None
-    accuracy: float
-    changed: bool
 
 
 class ApplicationTrail(NamedTuple):
@@ -167,7 +161,7 @@ def side(plan: Plan) -> Side:
         types={device["id"]: device["type"] for device in inputs.get("devices") or ()},
         slos={a["id"]: a["slo_s"] * 1000 for a in applications},
         demand={a["id"]: a["demand"] for a in applications},
-        left_out={name: value for name, value in (allocation.get("left_out") or {}).items() if value > NEGLIGIBLE},
+        left_out=left_out(plan),
         best=best,
         accuracy={name: points / planned for name, (planned, points) in sums.items()},
         candidates=frozenset(usable),
@@ -202,7 +196,7 @@ def webhook_event(plan: Plan) -> dict[str, object]:
     return {
         "version": found.version,
         "sentence": found.sentence,
-        "accuracy": found.accuracy,
+        "accuracy": plan.accuracy,
         "served": plan.served,
         "left_out": {one.application: one.left_out for one in found.cost if one.left_out},
     }
@@ -231,33 +225,27 @@ def _application_sentence(now: Side, application: str) -> str:
         for id_, part in shares
         if now.owners.get(id_) == application
     ]
-    left_out = now.left_out.get(application, 0.0)
-    of = f"{demand - left_out:,.1f} of {items(demand)}" if left_out else f"all of {items(demand)}"
+    missing = now.left_out.get(application, 0.0)
+    of = f"{demand - missing:,.1f} of {items(demand)}" if missing else f"all of {items(demand)}"
     return f"Planned for {of}, answered by {listed(names, MOST_VARIANTS)} with {accuracy:.1f}% of the best accuracy."
 
 
 def trail(plan: Plan, previous: Plan | None) -> Trail:
     """The trail of a plan, as far as inputs are kept: old releases did not."""
-    kept = bool(plan.inputs)
-    if previous is not None and not (kept and previous.inputs):
+    if previous is not None and not (plan.inputs and previous.inputs):
         previous = None
     now, old = side(plan), side(previous) if previous is not None else None
-    moves, causes, prices = _moves(old, now), _causes(old, now), _prices(now)
-    moved = {move.device for move in moves}
+    moves, causes = _moves(old, now), _causes(old, now)
     return Trail(
         version=plan.pk,
         previous=previous.pk if previous is not None else None,
         sentence=_sentence(plan, previous, old, now, causes, moves),
         causes=causes,
         demand=_demand(old, now),
-        limit=_limit(now, prices) if kept else "Not known: the release that made this plan did not keep its inputs.",
-        prices=prices,
+        limit=plan.reasons,
+        prices=_prices(now),
         moves=moves,
-        shifted=_shifted(old, now, moved) if old is not None else 0.0,
         cost=_cost(old, now),
-        accuracy_before=previous.accuracy if previous is not None else None,
-        accuracy=plan.accuracy,
-        changed=plan.changed,
     )
 
 
@@ -288,7 +276,6 @@ def _causes(old: Side | None, now: Side) -> list[str]:
 
 
 def _demand_causes(changes: list[DemandChange]) -> list[str]:
-    """Demand that rose or fell: each application by itself, or many as one cause."""
     new = [one for one in changes if one.before is None]
     rose = [one for one in changes if one.before is not None and one.now - one.before > DEMAND_STEP * one.now]
     fell = [one for one in changes if one.before is not None and one.before - one.now > DEMAND_STEP * one.before]
@@ -335,32 +322,6 @@ def _prices(now: Side) -> list[DevicePrice]:
     return sorted(found, key=lambda one: (-one.points - one.items, one.type))
 
 
-def _limit(now: Side, prices: list[DevicePrice]) -> str:
-    if now.left_out:
-        if prices and prices[0].items <= NO_ITEMS:
-            return f"Demand is left out ({now.missing()}), and more of these devices would not help: see the reasons."
-        return f"Devices' time: demand is left out ({now.missing()})."
-    if not now.accuracy:
-        return "No limit: no queries are planned."
-    best = {name: now.accuracies[id_] for name, id_ in now.best.items()}
-    short = sorted(name for name, value in now.accuracy.items() if best.get(name, 0.0) - value > SAME_ACCURACY)
-    if not short:
-        return "No limit: every application is served by its best variant."
-    if prices and prices[0].points > NO_POINTS:
-        return (
-            f"Devices' time, most of all on {prices[0].type}: with more of it, {listed(short)} could be more accurate."
-        )
-    if prices:
-        better = listed(now.labels[now.best[name]] for name in short)
-        why = "is too slow for its SLO" if len(short) == 1 else "are too slow for their SLOs"
-        return (
-            f"Latency or memory, not the number of devices: {better} would be more accurate, but {why}, or too large; "
-            "see the reasons."
-        )
-    served = "is not served by its best variant" if len(short) == 1 else "are not served by their best variants"
-    return f"{listed(short)} {served}; the stack {now.stack} has no prices that say why."
-
-
 def _moves(old: Side | None, now: Side) -> list[DeviceMove]:
     if old is None:
         return []
@@ -377,26 +338,19 @@ def _moves(old: Side | None, now: Side) -> list[DeviceMove]:
     return sorted(found, key=lambda move: (-len(move.loads) - len(move.unloads), move.device))
 
 
-def _shifted(old: Side, now: Side, moved: set[str]) -> float:
-    """Half of the sum, as each move counts twice."""
-    keys = {key for key in {*old.rates, *now.rates} if key[0] not in moved}
-    return sum(abs(now.rates.get(key, 0.0) - old.rates.get(key, 0.0)) for key in keys) / 2
-
-
 def _cost(old: Side | None, now: Side) -> list[AccuracyCost]:
     known = old.accuracy if old is not None else {}
     found = []
     for name in now.demand:
         best = now.accuracies[now.best[name]] if name in now.best else None
-        left_out = round(now.left_out.get(name, 0.0), 6)
-        found.append(AccuracyCost(name, known.get(name), now.accuracy.get(name), best, left_out))
+        missing = round(now.left_out.get(name, 0.0), 6)
+        found.append(AccuracyCost(name, known.get(name), now.accuracy.get(name), best, missing))
     return sorted(found, key=lambda one: ((one.now or 0.0) - (one.best or 0.0), one.application))
 
 
 def _sentence(
     plan: Plan, previous: Plan | None, old: Side | None, now: Side, causes: list[str], moves: list[DeviceMove]
 ) -> str:
-    """All of it in one sentence that can be repeated to a colleague."""
     missing = f"; left out: {now.missing()}" if now.left_out else ""
     if previous is None or old is None:
         lacks = "no earlier plan is left to compare it with" if plan.inputs else "its inputs are not kept any more"

@@ -46,25 +46,38 @@ class Retry:
 
 
 def _key(pk: int) -> str:
-    return live.key(f"webhook_waiting:{pk}")
+    return live.key(f"webhook_deliveries:{pk}")
 
 
-def _retries_key(pk: int) -> str:
-    return live.key(f"webhook_retries:{pk}")
+def _waiting(pk: int) -> dict[str, dict[str, Any]]:
+    """A webhook's deliveries that wait, by id: ``at`` (stamp), ``event``, ``tries`` that failed, when ``again``."""
+    client, key = live.client(), _key(pk)
+    found = {delivery: json.loads(text) for delivery, text in client.hgetall(key).items()}
+    if lost := [delivery for delivery, kept in found.items() if clock.age(kept["at"]) > LOST_S]:
+        client.hdel(key, *lost)
+    return {delivery: kept for delivery, kept in found.items() if delivery not in lost}
+
+
+def _keep(pk: int, text: str, tries: int = 0, again_s: float = 0.0) -> None:
+    body, client, key = json.loads(text), live.client(), _key(pk)
+    kept = {"at": clock.stamp(), "event": body["event"], "tries": tries, "again": clock.wall() + again_s}
+    client.hset(key, body["id"], json.dumps(kept))
+    client.expire(key, LOST_S)
+
+
+def _forget(pk: int, text: str) -> None:
+    live.client().hdel(_key(pk), json.loads(text)["id"])
 
 
 def retries(pk: int) -> list[Retry]:
     """A webhook's deliveries to be tried again, next first; none without Redis."""
-    kept = []
+    found = []
     with suppress(RedisError):
-        client, oldest = live.client(), clock.wall() - LOST_S
-        waiting = set(client.zrangebyscore(_key(pk), oldest, "inf"))
-        kept = [text for each, text in client.hgetall(_retries_key(pk)).items() if each in waiting]
-    found = [json.loads(text) for text in kept]
-    return sorted(
-        (Retry(one["event"], one["tries"], datetime.fromtimestamp(one["again"], UTC)) for one in found),
-        key=lambda retry: retry.again,
-    )
+        found = [kept for kept in _waiting(pk).values() if kept["tries"]]
+    return [
+        Retry(kept["event"], kept["tries"], datetime.fromtimestamp(kept["again"], UTC))
+        for kept in sorted(found, key=lambda kept: kept["again"])
+    ]
 
 
 def announce(event: str, data: Callable[[], dict[str, Any]]) -> None:
@@ -78,24 +91,15 @@ def announce(event: str, data: Callable[[], dict[str, Any]]) -> None:
 
 
 def _queue(pk: int, text: str) -> bool:
-    client, key, delivery, now = live.client(), _key(pk), _id(text), clock.wall()
-    client.zremrangebyscore(key, "-inf", now - LOST_S)
-    # The clock was ahead when these were queued, so that nothing says when they are lost.
-    client.zremrangebyscore(key, now + 1, "inf")
-    if client.zcard(key) >= MOST_WAITING:
+    if len(_waiting(pk)) >= MOST_WAITING:
         return False
-    client.zadd(key, {delivery: now})
-    client.expire(key, LOST_S)
+    _keep(pk, text)
     try:
         current_app.send_task(TASK, args=[pk, text, 0])
     except OperationalError:
-        client.zrem(key, delivery)
+        _forget(pk, text)
         return False
     return True
-
-
-def _id(text: str) -> str:
-    return json.loads(text)["id"]
 
 
 def hand_over(pk: int, text: str, attempt: int) -> None:
@@ -111,8 +115,7 @@ def _deliver(pk: int, text: str, attempt: int) -> None:
         logger.exception("webhook_delivery_lost", webhook=pk)
     if not waits:
         with suppress(RedisError):
-            live.client().zrem(_key(pk), _id(text))
-            live.client().hdel(_retries_key(pk), _id(text))
+            _forget(pk, text)
     with suppress(DatabaseError):
         for name in Webhook.objects.filter(pk=pk).values_list("name", flat=True):
             events.changed("webhook", name)
@@ -124,16 +127,9 @@ def _tried(pk: int, text: str, attempt: int) -> bool:
     if delivered is None or delivered.again_s is None:
         return False
     current_app.send_task(TASK, args=[pk, text, attempt + 1], countdown=delivered.again_s)
-    _note_retry(pk, text, attempt + 1, delivered.again_s)
-    return True
-
-
-def _note_retry(pk: int, text: str, tries: int, again_s: int) -> None:
-    """Keep for people when a delivery is tried again."""
-    kept = {"event": json.loads(text)["event"], "tries": tries, "again": clock.wall() + again_s}
     with suppress(RedisError):
-        live.client().hset(_retries_key(pk), _id(text), json.dumps(kept))
-        live.client().expire(_retries_key(pk), LOST_S)
+        _keep(pk, text, attempt + 1, delivered.again_s)
+    return True
 
 
 def test(hook: Webhook) -> outgoing.Delivered:

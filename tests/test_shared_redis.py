@@ -82,7 +82,7 @@ STATE = """
 import asyncio, json
 from registry import clock
 from scheduler import live, queue, telemetry
-from scheduler.members import presence
+from scheduler import presence
 from scheduler.repairs import samples
 live.client().set(live.key('whose'), '{prefix}')
 telemetry.record(telemetry.NODE_STREAM, {{'t': int(clock.wall()), 'node': '{prefix}', 'devices': []}})

@@ -138,7 +138,6 @@ class MemberLink:
         self._filled = asyncio.Event()
         self._use_join_token = False
         self._socket: ClientConnection | None = None
-        self._received = 0
         self.up = False
         """admitted and connected"""
         self.state = "connecting"
@@ -158,8 +157,6 @@ class MemberLink:
 
     def send(self, message: control.FromMember) -> None:
         """Send ``message`` once the link is up; never blocks."""
-        if isinstance(message, control.MemberStats):
-            message = msgspec.structs.replace(message, received=self._received)
         self._outbox.put(message, time.monotonic(), self.up)
         self._filled.set()
 
@@ -238,7 +235,7 @@ class MemberLink:
     async def _converse(self, socket: ClientConnection) -> bool:
         admitted = False
         writer: asyncio.Task | None = None
-        self._socket, self._received = socket, 0
+        self._socket = socket
         try:
             first = self._join(socket.local_address[0])
             if self._identity is not None:
@@ -249,7 +246,6 @@ class MemberLink:
             async with asyncio.timeout(self._timing.answer) as patience:
                 async for text in socket:
                     patience.reschedule(None)
-                    self._received += 1
                     message = self._understood(text)
                     if isinstance(message, control.Joined):
                         self._admit(message)

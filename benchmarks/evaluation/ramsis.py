@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.figures import table
-from scheduler.control.demand import estimate
+from scheduler.control.demand import estimates
 from scheduler.stacks.paper import Expected
 from scheduler.stacks.ramsis import load_policies
 from scheduler.stacks.ramsis.worker import LENGTHS, QUEUE, WorkerVariant, worker
@@ -82,7 +82,7 @@ def _planned_as(load: float) -> float:
     """The rate before the start for which the first plan's demand is ``load``."""
     rate = float(load)
     for _ in range(20):
-        rate *= load / estimate([(-1, {APPLICATION: rate})], [APPLICATION], 0, None, 1000)[APPLICATION]
+        rate *= load / estimates([(-1, {APPLICATION: rate})], [APPLICATION], 0, None, 1000).planned[APPLICATION]
     return rate
 
 

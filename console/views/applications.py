@@ -12,13 +12,12 @@ from django.shortcuts import get_object_or_404, render
 
 from console.access import role_in
 from console.views.access import page
-from registry import trying
+from registry import trying, usage
 from registry.accuracy import normalized_accuracies
 from registry.examples import curl, triton
 from registry.models import Application, ProfileJob, Variant
 from registry.signatures import DATATYPES
 from scheduler.control import requested_variants
-from scheduler.instances.states import instances
 from scheduler.repairs import listing
 from scheduler.repairs.repair import Repair
 from scheduler.trail import application_trail
@@ -59,13 +58,13 @@ def detail(request, name: str):
             variant__application=application, state__in=[ProfileJob.State.QUEUED, ProfileJob.State.RUNNING]
         ).select_related("variant")
     )
-    running = [instance for instance in instances(variants) if instance.device]
+    warm = usage.warm_on(variant.pk for variant in variants)
     normalized, requested = normalized_accuracies([application]), requested_variants.current()
     rows = [
         {
             "variant": variant,
             "normalized": normalized.get(variant.pk),
-            "instances": [instance for instance in running if instance.variant.pk == variant.pk],
+            "loaded_on": warm.get(variant.pk, ()),
             "jobs": [job for job in jobs if job.variant_id == variant.pk],
             "requested": variant.pk in requested,
             "alone": {other.pk for other in variants if _usable(other)} == {variant.pk},

@@ -14,7 +14,6 @@ from console.views.access import page
 from registry import reach, usable
 from registry.models import Device, Fault, Gateway, JoinToken, Node, Variant
 from scheduler.control import redivision
-from scheduler.instances.states import Instance, instances
 from workers import __version__
 
 #: how long a new join token is proposed to live
@@ -29,7 +28,6 @@ def nodes(request):
     serving = [gateway for gateway in gateways if gateway.state == Gateway.State.APPROVED]
     names = {variant.pk: str(variant) for variant in Variant.objects.select_related("application")}
     devices = Device.objects.select_related("node").order_by("ref")
-    states = {(instance.device, instance.variant.pk): instance for instance in instances()}
     found = Node.objects.select_related("claim_with").prefetch_related(Prefetch("devices", queryset=devices))
     alone = usable.alone([node for node in found if node.cordoned_at is None])
     crashes = _faults(node for node in found if not node.connected)
@@ -38,7 +36,7 @@ def nodes(request):
         "console/nodes.html",
         {
             "nodes": [
-                _node(node, names, serving, states)
+                _node(node, names, serving)
                 | {"faults": crashes.get(node.name, []), "only_here": alone.get(node.pk, [])}
                 for node in found
             ],
@@ -78,17 +76,14 @@ def _faults(nodes: Iterable[Node]) -> dict[str, list[Fault]]:
     return found
 
 
-def _node(node: Node, names: dict[int, str], gateways: list[Gateway], states: dict[tuple[str, int], Instance]) -> dict:
+def _node(node: Node, names: dict[int, str], gateways: list[Gateway]) -> dict:
     return {
         "node": node,
         "dividing": _dividing(node),
         "devices": [
             {
                 "device": device,
-                "warm": [
-                    {"name": names.get(pk, f"variant {pk} (deleted)"), "instance": states.get((device.ref, pk))}
-                    for pk in device.warm
-                ],
+                "warm": [names.get(pk, f"variant {pk} (deleted)") for pk in device.warm],
                 "unreachable": reach.why_unreachable(device, gateways),
                 "reached_by": reach.reaching(device, gateways),
                 "unreached_by": reach.unreached_by(device, gateways),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,8 @@ ALIGNED = 64
 MOST_BYTES = 64 * 2**20
 #: constants of the model that become values, those of lists among them, and batches of each size
 CONSTANTS, LISTED, MIXTURES = 12, 6, 6
-#: elements of a list whose values may be thresholds or keys, and characters of a text
-MOST_LISTED, MOST_TEXT = 16, 200
+#: elements of a list whose values may be thresholds or keys, of one whose largest may be, and characters of a text
+MOST_LISTED, MOST_NUMBERS, MOST_TEXT = 16, 1024, 200
 _FACTORS = (100.0, -100.0, 0.0, 1e4, -1e4, 1e-3)
 #: for floating-point numbers only: whole ones may be sizes, or counts of steps
 _LARGE = (1e7, -1e7)
@@ -76,17 +77,20 @@ class Hints:
             return
         single: dict[float, None] = {}
         listed: dict[float, None] = {}
+        longer: set[float] = set()
         texts: dict[str, None] = {}
         for message in (one.message for one in walk.messages(model)):
             for value in _values(message):
                 array = np.atleast_1d(value)
                 if array.dtype.kind == "O":
                     texts.update(dict.fromkeys(map(_text, array.reshape(-1)[:MOST_LISTED])))
-                elif array.size <= MOST_LISTED:
+                elif array.size:
                     numbers = array.astype(np.float64).reshape(-1)
-                    (single if array.size == 1 else listed).update(
-                        dict.fromkeys(numbers[np.isfinite(numbers)].tolist())
-                    )
+                    numbers = numbers[np.isfinite(numbers)].tolist()
+                    if array.size > MOST_LISTED:
+                        longer.add(max(numbers, key=abs, default=0.0))
+                    else:
+                        (single if array.size == 1 else listed).update(dict.fromkeys(numbers))
             if isinstance(message, onnx.NodeProto):
                 self.quantised |= message.op_type.startswith(("Quantize", "QLinear", "Dynamic")) or (
                     message.op_type.endswith("Integer")
@@ -97,6 +101,8 @@ class Hints:
         self.constants = sorted(single, key=lambda value: (abs(value) <= 1, abs(value)))[:CONSTANTS]
         others = sorted(set(listed) - set(self.constants), key=abs, reverse=True)
         self.constants += others[:LISTED]
+        # A threshold stands out among weights.
+        self.constants += sorted(longer - set(self.constants), key=abs)[-1:]
 
     def sizes(self) -> tuple[int, ...]:
         near = {int(value) + more for value in self.constants if value == int(value) for more in (0, 1)}
@@ -107,11 +113,13 @@ def _values(message: Any) -> Iterator[Any]:
     """Yield numbers and texts that a message holds, where they are few."""
     if isinstance(message, onnx.TensorProto):
         # Those outside the file are weights.
-        if math.prod(message.dims) <= MOST_LISTED and not message.external_data:
+        if math.prod(message.dims) <= MOST_NUMBERS and not message.external_data:
             yield numpy_helper.to_array(message)
     elif isinstance(message, onnx.NodeProto):
         for attribute in message.attribute:
-            if attribute.name in ("value_float", "value_int", "value_floats", "value_ints", "min", "max"):
+            if attribute.type in (onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS) or (
+                attribute.name in ("value_int", "value_ints", "min", "max")
+            ):
                 yield onnx.helper.get_attribute_value(attribute)
             elif attribute.type in (onnx.AttributeProto.STRINGS, onnx.AttributeProto.STRING) and (
                 attribute.name.startswith(("keys_", "cats_", "value_string"))
@@ -128,15 +136,16 @@ def keeps_rows(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s
     _Trial(run, names, hints, time.process_time() + cpu_s).able(_rows(base, hints))
 
 
-def unsteady(run: Run, row: Arrays, names: Sequence[str], hints: Hints) -> str:
-    """The name of an output that is drawn at random; empty: none. Raises Unsteady."""
+def unsteady(run: Run, row: Arrays, names: Sequence[str], hints: Hints) -> tuple[str, list[np.ndarray]]:
+    """The name of an output that is drawn at random, or empty, and a row's outputs. Raises Unsteady."""
+    row = {name: _aligned(array) for name, array in row.items()}
     first = [np.copy(output) for output in run(row)]
     for name, one, other in zip(names, first, run(row), strict=True):
         if beside(one, other):
             if not hints.draws:
                 raise Unsteady(name)
-            return name
-    return ""
+            return name, first
+    return "", first
 
 
 def reason(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s: float = CPU_S) -> str:
@@ -151,17 +160,17 @@ def reason(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s: fl
         NotRows: an output has another number of rows.
         Unsteady: see :func:`unsteady`.
     """
-    drawn = unsteady(run, {name: array[:1] for name, array in base.items()}, names, hints)
+    drawn, outputs = unsteady(run, {name: array[:1] for name, array in base.items()}, names, hints)
     if drawn:
         return f"{drawn}: it is drawn at random, so that an influence of other rows could not be seen"
     trial = _Trial(run, names, hints, time.process_time() + cpu_s)
-    pool = trial.able(_rows(base, hints))
+    pool = trial.able(_rows(base, hints), outputs)
     row_bytes = trial.row_bytes
-    random = np.random.default_rng(7)
+    deck = _shuffled(len(pool))
     for size in (*SIZES[:4], *hints.sizes(), *SIZES[4:]):
         if size * row_bytes > MOST_BYTES:
             continue
-        for mixture in _mixtures(len(pool), size, random):
+        for mixture in _mixtures(len(pool), size, deck):
             found = trial.mixed(pool, mixture)
             if found or trial.over():
                 return found
@@ -186,10 +195,11 @@ class _Trial:
     def over(self) -> bool:
         return time.process_time() > self._until
 
-    def able(self, rows: Iterator[Arrays]) -> list[Arrays]:
+    def able(self, rows: Iterator[Arrays], first: Sequence[np.ndarray] | None = None) -> list[Arrays]:
+        """Those that run; ``first``: the outputs of the first one, where they are known."""
         pool: list[Arrays] = []
         for row in rows:
-            outputs = self._tried(row, 1)
+            outputs, first = self._tried(row, 1) if first is None else self._checked(first, 1), None
             if outputs is None:
                 continue
             pool.append(row)
@@ -239,6 +249,9 @@ class _Trial:
             self._spare_s -= spare_s
             self._until += spare_s
             return None
+        return self._checked(outputs, rows)
+
+    def _checked(self, outputs: Sequence[np.ndarray], rows: int) -> Sequence[np.ndarray]:
         for name, output in zip(self._names, outputs, strict=True):
             if output.shape[:1] != (rows,):
                 raise NotRows(name, rows, output.shape)
@@ -255,13 +268,20 @@ def _aligned(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def _mixtures(pool: int, size: int, random: np.random.Generator) -> Iterator[list[int]]:
+def _shuffled(pool: int) -> Iterator[int]:
+    """Places in the pool at random, none twice before all came once."""
+    random = np.random.default_rng(7)
+    while True:
+        yield from map(int, random.permutation(pool))
+
+
+def _mixtures(pool: int, size: int, deck: Iterator[int]) -> Iterator[list[int]]:
     order = [place % pool for place in range(size)]
     yield order
     yield order[::-1]
     yield [0] * (size - 1) + [min(3, pool - 1)]
     for _ in range(MIXTURES - 3):
-        yield [int(place) for place in random.integers(0, pool, size)]
+        yield list(islice(deck, size))
 
 
 def _rows(base: Arrays, hints: Hints) -> Iterator[Arrays]:

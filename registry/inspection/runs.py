@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import onnxruntime as ort
 
 from registry.errors import InputFault, InvalidInput, invalid
+from registry.signatures import spec
 from workers.executor import bfloat16
 from workers.executor.codec import BF16, as_array
 from workers.executor.independence import Arrays, Run
 from workers.executor.padding import Axes
 from workers.executor.trial_values import Rungs, TrialValues, combinations, pack
 from workers.protocol.shapes import open_sizes
-from workers.protocol.specs import Signature, TensorSpec
 
 #: what helps where tensors do not begin with the rows
 CURE = 'set "batch": false on the application, give the models\' own shapes, and have queries run one by one'
@@ -97,12 +98,13 @@ def shown_rows(count: int) -> str:
 
 
 class Ran(NamedTuple):
-    """Rows that a model ran with; ``size`` of open dimensions, 0: none."""
+    """Rows that a model ran with."""
 
     feeds: Arrays
     rungs: Rungs
-    size: int
+    size: int  # of open dimensions; 0: none
     finite: bool
+    seconds: float  # of the longest run
 
 
 class Trial:
@@ -116,10 +118,10 @@ class Trial:
         self._outputs = signature["outputs"]
         self._counts = counts
         self._batch = batch
-        inputs = tuple(TensorSpec(t["name"], t["datatype"], tuple(t["shape"])) for t in signature["inputs"])
-        self._signature = Signature(inputs, (), batch)
+        # Its tensors have their rows already.
+        self._signature = msgspec.structs.replace(spec(signature, batch=True), batch=batch)
         self._axes = axes
-        self.has_open = any(size < 0 for spec in inputs for size in spec.shape[1:])
+        self.has_open = any(size < 0 for tensor in self._signature.inputs for size in tensor.shape[1:])
         self._until = time.process_time() + CLIMBS_S
         #: the first failure at each size
         self.failures: dict[int, Exception] = {}
@@ -170,8 +172,9 @@ class Trial:
         return best
 
     def _once(self, feeds: Arrays, rungs: Rungs, size: int, **limit: float) -> Ran | None:
-        finite = True
+        finite, seconds = True, 0.0
         for rows in self._counts:
+            began = time.perf_counter()
             try:
                 outputs = self._run({name: value[:rows] for name, value in feeds.items()}, **limit)
             except MemoryError:
@@ -183,6 +186,7 @@ class Trial:
                     raise failure from None
                 self.failures.setdefault(size, failure)
                 return None
+            seconds = max(seconds, time.perf_counter() - began)
             pairs = list(zip(self._outputs, outputs, strict=True))
             faults = [fault for tensor, value in pairs for fault in _check_output(tensor, value, rows, self._batch)]
             if faults:
@@ -190,7 +194,7 @@ class Trial:
                 return None
             finite = finite and all(_finite(value) for _, value in pairs)
         self.failures.pop(size, None)
-        return Ran(feeds, rungs, size, finite)
+        return Ran(feeds, rungs, size, finite, seconds)
 
     def refusal(self, source: str) -> Exception:
         """The refusal of a model that never ran, with each size's failure and cures."""

@@ -10,11 +10,11 @@ import os
 from typing import Any
 
 from registry.errors import invalid
-from registry.signatures import with_rows
+from registry.signatures import spec
 from workers.executor import validation
 from workers.executor.codec import CodecError, decode
 from workers.executor.independence import Arrays
-from workers.protocol.specs import Signature, TensorSpec
+from workers.protocol.specs import Signature
 from workers.v2 import http
 from workers.v2.query import V2Error
 
@@ -25,11 +25,7 @@ MAX_ROWS = 1024
 
 def read(path: str, signature: dict[str, Any], batch: bool) -> Arrays:
     """A few rows by input, in the signature's types. Raises InvalidInput."""
-    tensors = {
-        kind: tuple(TensorSpec(one["name"], one["datatype"], tuple(one["shape"])) for one in some)
-        for kind, some in with_rows(signature, batch).items()
-    }
-    expected = Signature(tensors["inputs"], tensors["outputs"], batch)
+    expected = spec(signature, batch)
     try:
         with open(path, "rb") as file:
             if file.read(64).lstrip()[:1] != b"{":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -14,13 +13,12 @@ import onnxruntime as ort
 
 from registry.errors import InputFault, InvalidInput, invalid
 from registry.inspection import independence, runs
-from registry.inspection.runs import CURE, LARGE_S, Trial, failed, find_rows, shown_rows, without_rows
-from registry.signatures import MAX_NAME, with_rows
+from registry.inspection.runs import CURE, LARGE_S, Ran, Trial, failed, find_rows, shown_rows, without_rows
+from registry.signatures import MAX_NAME, spec, with_rows
 from workers.executor import bfloat16
 from workers.executor.independence import Arrays, Run, around
 from workers.executor.padding import cut, lengths, symbols
 from workers.protocol.datatypes import ONNXRUNTIME_TYPES
-from workers.protocol.specs import Signature, TensorSpec
 
 ROWS = (1, 3)
 #: an IR version that every onnxruntime takes
@@ -86,7 +84,7 @@ def run(
         raise InvalidInput([*error.faults, InputFault("file.inputs", detail)]) from None
     warnings = []
     if begin == 0:
-        why_alone = _alone(model, session.get_outputs(), run, names, ran.feeds, int(batch) if fixed else None)
+        why_alone = _alone(model, session.get_outputs(), run, names, ran, int(batch) if fixed else None)
         if padding and not fixed:
             why_alone = why_alone or _padded(session, run, ran.feeds, padding, names)
     else:
@@ -164,9 +162,7 @@ def _compare(session: ort.InferenceSession, signature: dict[str, Any], batch: bo
                 for name in own
                 if name not in known
             ]
-    tensors = [TensorSpec(t["name"], t["datatype"], ()) for t in signature["inputs"]]
-    given = [TensorSpec(t["name"], t["datatype"], ()) for t in signature["outputs"]]
-    if not bfloat16.possible(Signature(tuple(tensors), tuple(given))):
+    if not bfloat16.possible(spec(signature, batch)):
         faults.append(InputFault("file.outputs", "are of BF16 beside inputs of BYTES, which onnxruntime cannot run"))
     if faults:
         raise InvalidInput(faults)
@@ -252,17 +248,15 @@ def _padded(
 
 
 def _alone(
-    model: onnx.ModelProto, outputs: Sequence[Any], run: Run, names: list[str], feeds: Arrays, rows: int | None
+    model: onnx.ModelProto, outputs: Sequence[Any], run: Run, names: list[str], ran: Ran, rows: int | None
 ) -> str:
     """Why queries must run alone; empty: rows do not influence each other.
 
     ``rows``: that a run may have; 0: no batch dimension; None: any number.
     """
-    hints = independence.Hints(model)
-    began = time.perf_counter()
-    run(feeds)
+    hints, feeds = independence.Hints(model), ran.feeds
     # Made-up rows may have a loop run for years.
-    run = functools.partial(run, limit_s=STOP_S + 64 * (time.perf_counter() - began))
+    run = functools.partial(run, limit_s=STOP_S + 64 * ran.seconds)
     try:
         if rows is None:
             return independence.reason(run, feeds, names, hints)

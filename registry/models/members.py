@@ -84,6 +84,8 @@ def _fresh(seen_s: float | None) -> bool:
 
 
 class Node(Member):
+    word = "node"
+
     #: since when plans leave its devices out, by an operator's order; None: they do not
     cordoned_at = models.DateTimeField(null=True, blank=True)
     #: when that order ends by itself; None: only an operator ends it
@@ -104,6 +106,8 @@ class Node(Member):
 
 class Gateway(Member):
     """A gateway process; ``core_address`` is for members on other boxes."""
+
+    word = "gateway"
 
     address = models.CharField(max_length=200, blank=True, default="")
     core_address = models.CharField(max_length=200, blank=True, default="")

@@ -52,8 +52,10 @@ SOLVED = 200
 AROUND = 100
 #: Points between the relaxation's value and its bound at which it is as good as solved.
 CLOSE = 3e-2
+#: Points for each weighted item served in bounds of accuracy: at so many, nothing is left out for its sake.
+FIRST = 1e4
 #: Parts into which plans are split at most for a bound.
-PARTS = 8
+PARTS = 5
 #: Part of a device from which a content is in use.
 IN_USE = 1e-3
 #: Distance from a whole number of hosts from which plans are split there.
@@ -125,7 +127,7 @@ class Program:
                 self._add_dedicated(q, g)
         #: that bounds of parts without any plan are finite, too
         self._more_devices = [len(self.columns) + g for g in range(len(options.groups))]
-        self.columns += [Column([(g, -1.0)], -2.0 * SERVED, 0.0) for g in range(len(options.groups))]
+        self.columns += [Column([(g, -1.0)], -2.0 * FIRST, 0.0) for g in range(len(options.groups))]
         self._weights = [a.weight * a.demand / self.total for a in applications]
         self._set_up_searches(periods)
 
@@ -236,17 +238,26 @@ class Program:
 
     # --- the relaxation ----------------------------------------------------------------------------------------------
 
-    def bound(self, enough: float, budget: Budget, counted: float = 1.0, certified: float = math.inf) -> float:
+    def bound(
+        self,
+        enough: float,
+        budget: Budget,
+        worth: float = SERVED,
+        counted: float = 1.0,
+        certified: float = math.inf,
+    ) -> float:
         """Return a bound that no plan exceeds; the search for it stops at ``enough``.
 
         It adds the columns that may improve the relaxation.
 
         Args:
+            worth: points for each weighted item served.
             counted: no larger share of the weighted demand counts as served; more only counts by its accuracy.
             certified: a bound above it is tightened. Plans are split by how many devices of a group host an
                 application, into at most :data:`PARTS`, and the bound is the highest of theirs.
         """
         lp = self._linear()
+        lp.chgObj(0, worth)
         lp.chgBound(0, 0.0, counted)
         for column in self._more_devices:
             lp.chgBound(column, 0.0, INFINITE)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from .assign import assign
 from .device_counts import DeviceCounts
 from .disaggregation import disaggregate
-from .group_options import SERVED, GroupOptions
+from .group_options import GroupOptions
 from .outcome import outcome
 from .problem import Allocation, Placement, Problem
 from .relaxation import Relaxation, most_points
@@ -52,14 +52,14 @@ def certified(
         # Serving less leaves time for more accuracy, so the bound must be that for what is served.
         bound = most_points(options, weighted)
     # Serving as much leaves the rest of the combined bound to accuracy; each item served has at least the least one.
-    bound = min(bound, max(relaxed.combined - SERVED * weighted, points))
-    bound = min(bound, max(relaxed.limited - SERVED * min(weighted, relaxed.counted), points))
+    bound = min(bound, max(relaxed.combined - relaxed.worth * weighted, points))
+    bound = min(bound, max(relaxed.limited - relaxed.worth * min(weighted, relaxed.counted), points))
     least = min((v.accuracy for a in options.applications for v in options.variants(a.id)), default=0.0)
-    most_served = min(relaxed.served, max(relaxed.combined / (SERVED + least), weighted))
+    most_served = min(relaxed.served, max(relaxed.combined / (relaxed.worth + least), weighted))
     # A plan that no other exceeds in both together leaves nothing to serve, either.
     gap = min(
         max(_gap(weighted, most_served), _gap(points, bound)),
-        _gap(points, max(relaxed.combined - SERVED * weighted, points)),
+        _gap(points, max(relaxed.combined - relaxed.worth * weighted, points)),
     )
     # Those bounds are of plans that serve as much within floors; divisible devices may serve more.
     in_floors = sum(a.weight * min(served[a.id], a.floor * a.demand) for a in problem.applications)

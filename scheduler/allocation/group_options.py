@@ -24,9 +24,10 @@ from .capacity import dedicated_capacity, profile_on
 from .groups import IdenticalDevices
 from .problem import ApplicationDemand, CandidateVariant
 
-#: Points for each weighted item served, far above any accuracy: serving comes first.
+#: Points for each weighted item served, above any accuracy: serving comes first, but a point of accuracy of all items
+#: comes before a thousandth of them, which is far below what demand is known to.
+SERVED = 1e3
 #: Points for each weighted item below a floor: floors come before all else.
-SERVED = 1e4
 FLOOR = 1e9
 #: Revisit periods tried, as fractions of the SLOs.
 FRACTIONS = (1 / 2, 2 / 3, 4 / 5)

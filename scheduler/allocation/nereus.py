@@ -23,7 +23,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .columns import Program
+from .columns import FIRST, Program
 from .concrete import EXACT, certified, on_devices
 from .contents import fits
 from .device_counts import DeviceCounts, SharedDevice
@@ -136,7 +136,9 @@ def _solve(problem: Problem, improve: bool = True) -> Allocation:
         search = Search(options, bound, budget, gap)
         search.run(enough if improve else -math.inf)
         candidates.append(search.best)
-        bound = replace(bound, combined=search.bound, limited=search.limited, counted=search.counted)
+        bound = replace(
+            bound, combined=search.bound, worth=search.worth, limited=search.limited, counted=search.counted
+        )
 
     # Counts become residents and rates on devices, and the best after its loads is the plan.
     plans = []
@@ -157,7 +159,7 @@ class Search:
         gap: relative gap of the points at which the search ends.
 
     Attributes:
-        bound: (SERVED + accuracy) points/s; infinite where none was sought.
+        bound: (``worth`` + accuracy) points/s; infinite where none was sought.
         limited: the same, where more than ``counted`` weighted items/s served only count by their accuracy.
     """
 
@@ -165,6 +167,7 @@ class Search:
         self.best = DeviceCounts(options)
         self.best.set(np.floor(relaxed.time + EXACT))
         self.bound = self.limited = self.counted = math.inf
+        self.worth = SERVED
         self._program, self._budget, self._gap = Program(options, periods(options)), budget, gap
         self._exchanges = Exchanges(self._program, budget)
 
@@ -178,21 +181,30 @@ class Search:
         if at is None:
             return
         self._at, total = at, program.total
-        self.bound = program.bound(at.value + self._gap * at.points, budget) * total
+        self._root = program.bound(at.value + self._gap * at.points, budget)
+        self.bound = self._root * total
         if program.values:
             self._round()
-            if not self._within(CERTIFIED):
-                # Parts of plans bound them better, and what their relaxations use is for SCIP.
-                certified = self._at.value + CERTIFIED * self._at.points
-                self.bound = min(self.bound, program.bound(certified, budget, certified=certified) * total)
+            self._tighten()
             if not self._within(self._gap):
                 self._take(program.best_counts(self._at, budget))
                 self._exchange(self.best.copy())
         if self._at.values[0] < 1 - EXACT:
             # At most so much more may be served; how accurately is bounded apart.
-            self.counted = self._at.values[0] * total
-            certified = self._at.value + CERTIFIED * self._at.points
-            self.limited = program.bound(self._at.value, budget, self._at.values[0], certified) * total
+            served, value = self._at.values[0], FIRST * self._at.values[0] + self._at.points
+            certified = value + CERTIFIED * self._at.points
+            self.counted = served * total
+            self.limited = program.bound(value, budget, FIRST, served, certified) * total
+
+    def _tighten(self) -> None:
+        """Bound plans by their parts; what the relaxations of these use are columns for SCIP."""
+        program, at, served = self._program, self._at, self._at.values[0]
+        if served < 1 - EXACT:
+            self.worth = FIRST
+        elif self._within(CERTIFIED):
+            return
+        certified = self.worth * served + (1 + CERTIFIED) * at.points
+        self.bound = program.bound(certified, self._budget, self.worth, certified=certified) * program.total
 
     def _round(self) -> None:
         """Round the relaxation, and exchange, as long as that gains."""
@@ -217,7 +229,7 @@ class Search:
         return evaluated is not None
 
     def _within(self, gap: float) -> bool:
-        return self.bound / self._program.total - self._at.value <= gap * self._at.points
+        return self._root - self._at.value <= gap * self._at.points
 
 
 def periods(options: GroupOptions) -> list[float]:

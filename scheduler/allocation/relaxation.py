@@ -38,8 +38,8 @@ class Relaxation:
         points: largest weighted items/s times accuracy while serving that.
         time: devices used (application x group).
         prices: points/s of one more second of a device's time each second, by group.
-        combined: largest weighted items/s times (accuracy + ``SERVED``), by the MILP; infinite where it did not run.
-        limited: the same, where no more than ``counted`` weighted items/s are worth ``SERVED`` points each.
+        combined: largest weighted items/s times (accuracy + ``worth``), by the MILP; infinite where it did not run.
+        limited: the same, where no more than ``counted`` weighted items/s are worth ``worth`` points each.
     """
 
     served: float
@@ -48,6 +48,7 @@ class Relaxation:
     time: np.ndarray
     prices: np.ndarray
     combined: float = math.inf
+    worth: float = 1.0
     limited: float = math.inf
     counted: float = math.inf
 

@@ -32,8 +32,7 @@ class PromiseSerializer(serializers.ModelSerializer):
     """Expected and observed figures of a plan in a window of a few seconds."""
 
     expected = serializers.DictField(
-        help_text="By application: items_per_s, by_process (whether what is expected comes from the policies' decision "
-        "process, not from the simulation), and for accuracy (normalised percent) and violations (share of items) "
+        help_text="By application: items_per_s, and for accuracy (normalised percent) and violations (share of items) "
         "`expected`, `interval` (holds 90% of windows) and `simulated` (the interval before its correction by past "
         "promises)."
     )

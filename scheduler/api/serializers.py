@@ -96,14 +96,13 @@ class TrailSerializer(serializers.Serializer):
     sentence = serializers.CharField(help_text="All of it in one sentence.")
     causes = serializers.ListField(child=serializers.CharField(), help_text="Changes since the plan before.")
     demand = DemandChangeSerializer(many=True)
-    limit = serializers.CharField(help_text="The limit that binds.")
+    limit = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Why not more is served, or not more accurately; empty: nothing is missing.",
+    )
     prices = DevicePriceSerializer(many=True, help_text="Empty where the strategy has no prices.")
     moves = DeviceMoveSerializer(many=True)
-    shifted = serializers.FloatField(help_text="Items/s that moved between devices that keep their residents.")
     cost = AccuracyCostSerializer(many=True)
-    accuracy_before = serializers.FloatField(allow_null=True)
-    accuracy = serializers.FloatField()
-    changed = serializers.BooleanField(help_text="Whether any device holds something else than before.")
 
 
 class PlanRequestSerializer(serializers.Serializer):

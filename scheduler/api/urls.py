@@ -4,7 +4,7 @@ from django.urls import path
 
 from scheduler.history import api as history
 
-from . import frontier, instances, operations, promises, queries, repairs, views, webhooks
+from . import frontier, operations, promises, queries, repairs, views, webhooks
 
 urlpatterns = [
     path("plans/", views.PlanList.as_view(), name="plan-list"),
@@ -20,7 +20,6 @@ urlpatterns = [
     path("applications/<str:name>/frontier/", frontier.ApplicationFrontier.as_view(), name="application-frontier"),
     path("applications/<str:name>/slo/", frontier.ApplicationSlo.as_view(), name="application-slo"),
     path("plan/", views.CurrentPlan.as_view(), name="plan-current"),
-    path("instances/", instances.InstanceList.as_view(), name="instances"),
     path("promises/", promises.PromiseList.as_view(), name="promises"),
     path("what-ifs/", promises.WhatIfList.as_view(), name="what-ifs"),
     path("what-ifs/<int:pk>/", promises.WhatIfDetail.as_view(), name="what-if"),

@@ -47,13 +47,10 @@ class PlanTrail(View):
 
     @extend_schema(operation_id="plan_trail")
     def get(self, request, pk: int) -> Response:
-        """Explain a plan against the one before.
-
-        The trail names the trigger, the demand, the limit that binds, the moves and their cost.
-        """
+        """Explain a plan against the one before: demand, limit, moves and their cost."""
         if pk >= 2**63:
             raise Http404("no such plan")
-        plan = get_object_or_404(Plan.objects.defer("problem", "wire", "reasons"), pk=pk)
+        plan = get_object_or_404(Plan.objects.defer("problem", "wire"), pk=pk)
         return Response(TrailSerializer(trail.trail(plan, trail.before(plan))).data)
 
 

@@ -19,7 +19,7 @@ from scheduler.allocation.problem import (
 )
 from scheduler.control import sizes
 from scheduler.control.wire import points_of
-from scheduler.members.presence import silence_counts
+from scheduler.presence import silence_counts
 from workers.protocol.specs import ProfilePoint
 
 #: a device whose node has been silent for longer is planned without
@@ -79,7 +79,6 @@ def assemble(
     devices: list[registry.Device],
     mixes: Mapping[str, Mapping[int, float]] | None = None,
     expected: Mapping[str, float] | None = None,
-    slow: Mapping[str, float] | None = None,
 ) -> Problem:
     """Return the problem as of now.
 
@@ -90,13 +89,12 @@ def assemble(
         demand: items/s by application, margins not included.
         mixes: shares of it by size class, for applications where that is known.
         expected: the forecast by application without its margin.
-        slow: share of its time with which an interfered device counts.
     """
     applications = list(registry.Application.objects.filter(state=registry.Application.State.ACTIVE))
     variants = _variants(applications, mixes or {})
     with_variants = {variant.application for variant in variants if variant.profiles}
     return Problem(
-        devices=_devices(devices, {variant.id for variant in variants}, slow or {}),
+        devices=_devices(devices, {variant.id for variant in variants}),
         applications=tuple(
             ApplicationDemand(
                 id=application.name,
@@ -130,9 +128,7 @@ def _variants(
     )
 
 
-def _devices(
-    devices: list[registry.Device], variants: Collection[str], slow: Mapping[str, float]
-) -> tuple[DeviceResources, ...]:
+def _devices(devices: list[registry.Device], variants: Collection[str]) -> tuple[DeviceResources, ...]:
     """Device types with open profile jobs keep the profiling share of their time free."""
     jobs = registry.ProfileJob.objects.filter(state__in=OPEN)
     being_profiled = set(jobs.values_list("device_type", flat=True))
@@ -142,7 +138,7 @@ def _devices(
             id=device.ref,
             type=device.type,
             memory_bytes=device.memory_bytes or None,
-            available=(reserved if device.type in being_profiled else 1.0) * slow.get(device.ref, 1.0),
+            available=reserved if device.type in being_profiled else 1.0,
             loaded=frozenset(str(pk) for pk in device.warm if str(pk) in variants),
             cost=costs.get(device.type, costs.get(device.kind, 1.0)),
             cores=max(1, len(device.cores)),

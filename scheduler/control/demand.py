@@ -78,17 +78,6 @@ class Estimates(NamedTuple):
     expected: dict[str, float]
 
 
-def estimate(
-    seconds: Sequence[tuple[int, Mapping[str, float]]],
-    applications: Iterable[str],
-    now: int,
-    observed: Mapping[str, float] | None = None,
-    horizon_s: float = 10.0,
-    quantile: float = QUANTILE,
-) -> dict[str, float]:
-    return estimates(seconds, applications, now, observed, horizon_s, quantile).planned
-
-
 def estimates(
     seconds: Sequence[tuple[int, Mapping[str, float]]],
     applications: Iterable[str],

@@ -15,12 +15,11 @@ from registry import models as registry
 from scheduler import telemetry, trail
 from scheduler.allocation.fallback import verified
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.control import choices, redivision, requested_variants, sizes, versions
+from scheduler.control import choices, requested_variants, sizes, versions
 from scheduler.control.assemble import assemble, available_devices, idle_devices
 from scheduler.control.demand import HISTORY_S, Estimates, estimates
 from scheduler.control.leases import HeldLease
 from scheduler.control.wire import wire_plan
-from scheduler.instances.interference import interfered_shares
 from scheduler.models import MOST_DETAIL, Plan, kept_inputs
 from scheduler.stacks import strategies
 from workers import log
@@ -46,14 +45,14 @@ def make_plan(
         NoAllocation: no allocation passes verification; the plan in force stays.
         LeaseLost: another process plans now; nothing was stored.
     """
-    redivision.advance()
     problem, devices = present_problem(observed)
-    if not problem.devices or (not problem.applications and not _something_resides()):
+    latest = Plan.objects.only("stack", "inputs", "allocation").first()
+    resides = latest is not None and latest.allocation["placements"]
+    if not problem.devices or not (problem.applications or resides):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
     stack = choices.current()
-    latest = Plan.objects.only("stack", "inputs", "allocation").first()
-    with_previous = dataclasses.replace(problem, previous=_allocation_of(latest, stack.name), at_s=clock.steady())
+    with_previous = dataclasses.replace(problem, previous=in_force(stack.name, latest), at_s=clock.steady())
     allocation = verified(with_previous, strategies.get(stack.strategy))
     used = {device.ref for device in devices}
     idle = [device for device in idle_devices() if device.ref not in used]
@@ -84,7 +83,7 @@ def present_problem(observed: dict[str, float] | None = None) -> tuple[Problem, 
     demand = _demand(seconds, observed)
     asked_for = telemetry.sizes_arrived(sizes.ASKED_FOR_S)
     mixes = sizes.mixes(telemetry.arrivals_by_size(seconds), asked_for, clock.wall())
-    problem = assemble(demand.planned, devices, mixes, demand.expected, interfered_shares())
+    problem = assemble(demand.planned, devices, mixes, demand.expected)
     return problem, devices
 
 
@@ -111,20 +110,8 @@ def estimated(
     return estimates(arrivals, names, now, observed, chosen.plan_period_s, chosen.demand_quantile)
 
 
-def _something_resides() -> bool:
-    latest = Plan.objects.only("allocation").first()
-    return latest is not None and bool(latest.allocation["placements"])
-
-
-def in_force(stack: str) -> Allocation | None:
-    """Return the allocation of the plan in force where ``stack`` made it.
-
-    Otherwise None: no strategy builds on another one's plan.
-    """
-    return _allocation_of(Plan.objects.only("stack", "allocation").first(), stack)
-
-
-def _allocation_of(latest: Plan | None, stack: str) -> Allocation | None:
+def in_force(stack: str, latest: Plan | None) -> Allocation | None:
+    """The allocation of the newest plan where ``stack`` made it: no strategy builds on another one's."""
     if latest is None or latest.stack != stack:
         return None
     try:

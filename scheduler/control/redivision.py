@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.db import OperationalError, transaction
+from django.db import transaction
 from django.db.models import QuerySet
 
 from registry import events, reach
@@ -23,19 +23,9 @@ Phase = Device.Phase
 
 
 def advance() -> list[str]:
-    """Let plans use nodes' coming devices where ready, not the retiring ones."""
+    """Let plans use nodes' coming devices where ready, not the retiring ones; the nodes' names."""
     dividing = Node.objects.filter(devices__phase=Phase.RETIRING).distinct()
-    moved = []
-    for node in dividing:
-        if waits_for(node):
-            continue
-        try:
-            if _change_over(node):
-                moved.append(node.name)
-        except OperationalError as error:
-            # The rows are locked: the next look tries again, and plans go on with the present devices.
-            logger.warning("node_not_changed_over", node=node.name, error=str(error))
-    return moved
+    return [node.name for node in dividing if not waits_for(node) and _change_over(node)]
 
 
 @transaction.atomic
@@ -51,6 +41,7 @@ def _change_over(node: Node) -> bool:
     mine.filter(phase=Phase.RETIRING).update(phase=Phase.RETIRED)
     events.changed("node", node.name)
     request_plan("change", f"the cores of {node.name} are other devices now")
+    logger.info("node_changed_over", node=node.name)
     return True
 
 

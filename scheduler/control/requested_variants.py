@@ -16,10 +16,7 @@ from redis.exceptions import RedisError
 from registry import clock
 from registry.models import Application, Device, Node, Variant
 from scheduler import live
-from scheduler.allocation.blocking import blocking
-from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.requests import request_plan
-from scheduler.control.standby import MEMORY_SHARE
 from workers import log
 
 logger = log.get("requested_variants")
@@ -60,7 +57,6 @@ def requests_of(second: Mapping[str, Any]) -> list[Request]:
 
 
 def record(requests: Iterable[Request]) -> None:
-    """Remember requests, and have a plan made for variants that are new among them."""
     new: list[str] = []
     for request in requests:
         if _due(request):
@@ -73,48 +69,9 @@ def record(requests: Iterable[Request]) -> None:
 def current() -> set[int]:
     """Return the requested variants, by id; none while Redis is away."""
     try:
-        return set(_read())
+        return _read()
     except RedisError:
         return set()
-
-
-def stand_by(
-    problem: Problem, allocation: Allocation, standby: Mapping[str, list[str]], requested: Collection[int]
-) -> dict[str, list[str]]:
-    """Return ``standby`` with requested variants that no device would have loaded.
-
-    Each comes last on a device that has room: one that has it loaded, else one with few variants.
-
-    Args:
-        standby: variants by device, beside the placed ones.
-    """
-    if not requested:
-        return dict(standby)
-    found = {device.id: list(standby.get(device.id, ())) for device in problem.devices}
-    loaded = {device.id: set(found[device.id]) for device in problem.devices}
-    for placement in allocation.placements:
-        loaded[placement.device].add(placement.variant)
-    blocked, profiles = blocking(problem, allocation), {v.id: v.profiles for v in problem.variants}
-    for variant in problem.variants:
-        if int(variant.id) not in requested or variant.excluded:
-            continue
-        if any(variant.id in here for here in loaded.values()):
-            continue
-        able = []
-        for device in problem.devices:
-            here = loaded[device.id]
-            if device.type not in variant.profiles or variant.id in blocked[device.id]:
-                continue
-            if device.max_resident is not None and len(here) >= device.max_resident:
-                continue
-            needed = sum([profiles[id][device.type].memory_bytes for id in (*here, variant.id)])
-            if device.memory_bytes is None or needed <= MEMORY_SHARE * device.memory_bytes:
-                able.append((variant.id not in device.loaded, len(here), device.id))
-        if able:
-            ref = min(able)[2]
-            found[ref].append(variant.id)
-            loaded[ref].add(variant.id)
-    return {ref: variants for ref, variants in found.items() if variants}
 
 
 def _due(request: Request) -> bool:
@@ -146,8 +103,7 @@ def _record(name: str, named: Collection[str], least: float) -> list[str]:
     accurate = [variant for variant in able if variant.accuracy >= least] if least > 0 else []
     if accurate:
         found.append(min(accurate, key=lambda variant: (variant.pk not in warm, seconds[variant])))
-    known = _read()
-    mine = {variant.pk for variant in seconds} & known.keys()
+    mine = {variant.pk for variant in seconds} & _read()
     new = []
     for variant in found:
         if variant.pk not in mine and len(mine) >= MOST:
@@ -174,13 +130,5 @@ def _seconds(variant: Variant, kinds: Iterable[str]) -> float:
     return found
 
 
-def _read() -> dict[int, str]:
-    found, over = {}, []
-    for pk, at in live.client().hgetall(KEY).items():
-        if clock.age(at) < KEPT_S:
-            found[int(pk)] = at
-        else:
-            over.append(pk)
-    if over:
-        live.client().hdel(KEY, *over)
-    return found
+def _read() -> set[int]:
+    return set(map(int, live.fresh(KEY, KEPT_S)))

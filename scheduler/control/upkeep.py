@@ -12,8 +12,8 @@ from registry.members import lapse, uncordon
 from registry.models import Device, Gateway, Member, Node
 from scheduler.control.assemble import available_devices
 from scheduler.control.requests import request_plan
-from scheduler.members.presence import silence_counts
 from scheduler.models import Plan
+from scheduler.presence import silence_counts
 from scheduler.words import devices
 
 #: seconds without a message after which a node's devices count as lost

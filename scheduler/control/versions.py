@@ -34,7 +34,6 @@ def _read() -> tuple[int, int]:
 
 
 def highest() -> int:
-    """The highest version given by this appliance; 0: none."""
     return _read()[0]
 
 

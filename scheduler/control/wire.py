@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from registry import models as registry
+from registry import signatures
 from registry.accuracy import normalized_accuracies
-from registry.signatures import with_rows
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import bands
-from scheduler.control.requested_variants import stand_by
 from scheduler.control.standby import standby_variants
 from workers.protocol import shapes, specs
 
@@ -26,24 +25,10 @@ def application_spec(
         profiled: the size classes that its variants' profiles distinguish; None: all, since profiles are to be made.
     """
     sizes = tuple(application.sizes)
-
-    signature = with_rows(application.signature, application.batch)
-
-    def tensors(kind: str) -> tuple[specs.TensorSpec, ...]:
-        return tuple(
-            specs.TensorSpec(
-                tensor["name"],
-                tensor["datatype"],
-                tuple(tensor["shape"]),
-                most=max(sizes, default=0) if kind == "inputs" and -1 in tensor["shape"][1:] else 0,
-            )
-            for tensor in signature[kind]
-        )
-
     return specs.ApplicationSpec(
         name=application.name,
         slo_s=application.slo_ms / 1000,
-        signature=specs.Signature(tensors("inputs"), tensors("outputs"), application.batch),
+        signature=signatures.spec(application.signature, application.batch, max(sizes, default=0)),
         late=application.late,
         non_finite=application.non_finite,
         weight=application.weight,
@@ -111,7 +96,7 @@ def wire_plan(
     Args:
         requested: variants that queries request.
     """
-    standby = stand_by(problem, allocation, standby_variants(problem, allocation), requested)
+    standby = standby_variants(problem, allocation, requested)
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in standby.values() for v in some}
     ids |= {int(variant) for planned in allocation.policies for variant in planned.variants}
     variants = registry.Variant.objects.select_related("application").prefetch_related("profiles__latencies")

@@ -17,8 +17,8 @@ class Tier(NamedTuple):
     keep: int
 
 
-#: a day, two weeks, 30 days, a year, and a year twice again: coarse rows make long ranges quick
-TIERS = (Tier(10, 8640), Tier(60, 20160), Tier(600, 4320), Tier(3600, 8760), Tier(21600, 1464), Tier(86400, 367))
+#: two days, two weeks, and a year twice: coarse rows make long ranges quick
+TIERS = (Tier(10, 17280), Tier(300, 4032), Tier(3600, 8760), Tier(86400, 367))
 
 #: of an application. Queries, but ``arrived_rows``; accuracies in 1e-4 percent, latencies in microseconds, each times
 #: the queries that have it: ``in_time`` for the accuracies, ``in_time + late`` for ``p50_sum`` and ``p95_sum``

@@ -14,8 +14,8 @@ from django.utils import timezone
 from registry.models import AuditEntry, Fault, Gateway, Member, Node, Variant
 from scheduler import live
 from scheduler.history.models import Mark
-from scheduler.members.presence import silence_counts
 from scheduler.models import Plan
+from scheduler.presence import silence_counts
 from scheduler.words import several
 
 #: uploads and faults so long after the first of a mark are part of it
@@ -47,7 +47,6 @@ def event(made: Mark) -> dict[str, Any]:
 
 
 def planned(plan: Plan) -> None:
-    """Mark a plan that moved variants."""
     if plan.moves and plan.changed:
         manual = plan.trigger == Plan.Trigger.MANUAL
         why = f"asked for {plan.trigger_detail}" if manual else plan.trigger_detail or plan.get_trigger_display()
@@ -57,7 +56,6 @@ def planned(plan: Plan) -> None:
 
 
 def uploaded(sender: type[Variant], instance: Variant, created: bool, raw: bool = False, **_: Any) -> None:
-    """Mark an uploaded variant; uploads within a minute are one mark."""
     if not created or raw:
         return
     owner = instance.application.name
@@ -76,7 +74,6 @@ def faulted(sender: type[Fault], instance: Fault, created: bool, raw: bool = Fal
 
 
 def changed(sender: type[AuditEntry], instance: AuditEntry, created: bool, raw: bool = False, **_: Any) -> None:
-    """Mark a change of stack, SLO, pins or cordons by its audit entry."""
     if not created or raw:
         return
     for text in _changes(instance):
@@ -133,8 +130,8 @@ def watch_members() -> None:
     if not silence_counts():
         # The control plane itself was away.
         return
-    members = [(kind, row) for kind in (Node, Gateway) for row in kind.objects.filter(state=Member.State.APPROVED)]
-    subjects = {f"{kind.__name__.lower()} {row.name}": row for kind, row in members}
+    members = [row for kind in (Node, Gateway) for row in kind.objects.filter(state=Member.State.APPROVED)]
+    subjects = {f"{row.word} {row.name}": row for row in members}
     about = Mark.objects.filter(subject__in=subjects, kind__in=[Mark.Kind.LOST, Mark.Kind.BACK])
     latest = about.order_by().values("subject").annotate(newest=Max("pk")).values_list("newest", flat=True)
     lost = {each.subject for each in Mark.objects.filter(pk__in=list(latest)) if each.kind == Mark.Kind.LOST}

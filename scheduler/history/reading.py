@@ -17,7 +17,7 @@ from scheduler.history.models import HistoryName, HistoryRow
 from scheduler.history.packing import table, totals
 
 #: rows of a tier that an answer reads at most, so that each comes in a fraction of a second: totals, and tables
-MOST_TOTALS, MOST_TABLES = 2900, 600
+MOST_TOTALS, MOST_TABLES = 2900, 800
 #: tables are read at no finer resolution than this part of the points needs: unpacking them is what an answer costs
 ENOUGH = 1 / 3
 #: a request for the last quarter of an hour may take this many seconds to come

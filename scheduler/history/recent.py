@@ -93,7 +93,7 @@ def read(seconds: float, application: str | None = None) -> Recent:
 
 def _decoded(seconds: float, application: str | None) -> Iterator[tuple[int, dict[str, _Counts]]]:
     last: dict[str, int] = {}
-    for t, text in telemetry.gateway_texts(seconds):
+    for t, text in telemetry.texts(telemetry.GATEWAY_STREAM, seconds):
         try:
             if application is None:
                 second = _SECOND.decode(text)

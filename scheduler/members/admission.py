@@ -81,17 +81,13 @@ def identify(kind: type[Node] | type[Gateway], secret: str | None, peer: Peer = 
 
 def _check_token(token: JoinToken, kind: type[Node] | type[Gateway], peer: Peer) -> None:
     """Check what can be checked before the member has named itself."""
-    wanted = _kind(kind)
+    wanted = kind.word
     if token.expired:
         raise Refused(f"join token {token.name!r} expired at {token.expires:%Y-%m-%d %H:%M} UTC; make another one")
     if token.kind not in (JoinToken.Kind.ANY, wanted):
         raise Refused(f"join token {token.name!r} admits {JoinToken.Kind(token.kind).label}, not a {wanted}")
     if token.own_box and not peer.own_box:
         raise Refused(f"join token {token.name!r} is for members on the control plane's own box; make another one")
-
-
-def _kind(kind: type[Node] | type[Gateway]) -> str:
-    return "node" if kind is Node else "gateway"
 
 
 def admit(
@@ -109,7 +105,7 @@ def admit(
     except ValidationError as error:
         raise Refused(f"name {name!r}: {name_validator.message}") from error
     way = "its credential" if identity.token is None else f"join token {identity.token.name}"
-    with origins.acting(f"{_kind(kind)} {name}", way, identity.peer.address), transaction.atomic():
+    with origins.acting(f"{kind.word} {name}", way, identity.peer.address), transaction.atomic():
         if identity.token is None:
             admission = _return(kind, identity.member, name)
         else:
@@ -144,7 +140,7 @@ def _join(kind: type[Node] | type[Gateway], identity: Identity, name: str, machi
     member = kind.objects.select_for_update().filter(name=name).first()
     if member is None:
         if not token.auto_approve and kind.objects.filter(state=Member.State.PENDING).count() >= MOST_PENDING:
-            raise Refused(f"{MOST_PENDING} {_kind(kind)}s wait for approval, the most at once")
+            raise Refused(f"{MOST_PENDING} {kind.word}s wait for approval, the most at once")
         _use(token)
         state = Member.State.APPROVED if token.auto_approve else Member.State.PENDING
         return Admission(kind(name=name, state=state, joined_with=token))
@@ -179,7 +175,7 @@ def _claim(admission: Admission, identity: Identity, channel: str) -> Admission:
         _use(token)
     if (member.claim_with_id, member.claim_address) != (token.pk, address):
         # Once, however often the same claimant comes again.
-        record("claimed", _kind(type(member)), member.name, after={"join_token": token.name, "address": address})
+        record("claimed", member.word, member.name, after={"join_token": token.name, "address": address})
     type(member).objects.filter(pk=member.pk).update(
         claim_channel=channel,
         claim_with=token,
@@ -205,7 +201,7 @@ def issue_credential(member: Node | Gateway, peer: Peer = UNKNOWN) -> str | None
     None when it has one. Only the credential's hash is kept.
     """
     credential = new_secret()
-    with origins.acting(f"{_kind(type(member))} {member.name}", "admission", peer.address):
+    with origins.acting(f"{member.word} {member.name}", "admission", peer.address):
         issued = (
             type(member)
             .objects.filter(pk=member.pk, state=Member.State.APPROVED, credential_hash="")

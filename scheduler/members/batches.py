@@ -7,15 +7,15 @@ connections put here is stored together, a moment later.
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from registry.models import Gateway, Node
-from scheduler import live, telemetry, troubles
+from scheduler import live, presence, telemetry, troubles
 from scheduler.control import upkeep
-from scheduler.members import presence, standing
+from scheduler.members import standing
 from scheduler.members.configurations import in_thread
+from scheduler.members.loops import per_loop
 from scheduler.members.passing import PASSING, Losses, noted
 
 #: seconds for which members that were seen, and their seconds of statistics, are gathered
@@ -62,7 +62,6 @@ class Batch:
         self._losses = Losses()
 
     def put(self, item: Any, within_s: float | None = None) -> None:
-        """Have an item stored soon."""
         self._waiting.append(item)
         if self._running is None or self._running.done():
             every_s = self._every_s if within_s is None else within_s
@@ -132,8 +131,4 @@ async def _plan_with(items: list[Sequence[str]]) -> None:
     await in_thread(upkeep.plan_with)([device for devices in items for device in devices])
 
 
-_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Batches] = weakref.WeakKeyDictionary()
-
-
-def batches() -> Batches:
-    return _by_loop.setdefault(asyncio.get_running_loop(), Batches())
+batches = per_loop(Batches)

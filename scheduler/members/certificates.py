@@ -49,9 +49,9 @@ def issue(member: Node | Gateway, request: str, peer: Peer, channel: str) -> Iss
     Raises:
         DatabaseError: nothing was issued.
     """
-    kind = _kind(member)
     if not request:
         return IssuedCertificate()
+    kind = member.word
     with origins.acting(f"{kind} {member.name}", "its certificate request", peer.address):
         try:
             return _issue(member, kind, request, channel)
@@ -102,12 +102,8 @@ def _holder(key_hash: str, member: Node | Gateway) -> str:
         if isinstance(member, kind):
             others = others.exclude(pk=member.pk)
         if found := others.first():
-            return f"{_kind(found)} {found.name!r}"
+            return f"{found.word} {found.name!r}"
     return ""
-
-
-def _kind(member: Node | Gateway) -> str:
-    return "node" if isinstance(member, Node) else "gateway"
 
 
 def due(row: Row, issuer: str, now: datetime) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 from django.db import DatabaseError, transaction
 
 from scheduler.members.configurations import in_thread
+from scheduler.members.loops import per_loop
 
 #: seconds after which a transaction takes no more changes: others wait for the write lock meanwhile
 HELD_S = 0.1
@@ -87,10 +87,9 @@ def _attempt(change: Callable[[], Any]) -> _Outcome:
         return _Outcome(error=error)
 
 
-_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, GroupCommit] = weakref.WeakKeyDictionary()
+_commits = per_loop(GroupCommit)
 
 
 async def together(change: Callable[..., Any], *args: Any) -> Any:
     """Make a change with those that other connections make now."""
-    commits = _by_loop.setdefault(asyncio.get_running_loop(), GroupCommit())
-    return await commits.make(functools.partial(change, *args))
+    return await _commits().make(functools.partial(change, *args))

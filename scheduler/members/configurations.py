@@ -1,7 +1,8 @@
 """Members' configurations, from one read for all connections of a process.
 
 The database is the only source. It is read every :data:`REREAD_S`, and at once when any process says that something
-changed (:func:`changed`), so that a word that is lost makes no difference. After each read the connections compare.
+changed (:func:`scheduler.live.members_changed`), so that a word that is lost makes no difference. After each read the
+connections compare.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import asyncio
 import functools
 import math
 import time
-import weakref
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 
@@ -18,6 +18,7 @@ from channels.db import database_sync_to_async
 
 from scheduler import live
 from scheduler.members import contents
+from scheduler.members.loops import per_loop
 from scheduler.members.passing import PASSING, noted
 from workers import log
 from workers.protocol import control, specs
@@ -28,17 +29,10 @@ logger = log.get("members")
 REREAD_S = 5.0
 #: seconds that a reader waits for at most, so that reads take no more than half of the time
 LONGEST_PAUSE_S = 1.0
-#: the channel of Redis that says that something changed
-CHANGED = live.key("members_changed")
 
 #: In threads of their own: with Channels' default all connections share one, and a slow query of one member would
 #: make the others look silent.
 in_thread = functools.partial(database_sync_to_async, thread_sensitive=False)
-
-
-def changed() -> None:
-    """Have members of all processes follow the database now, not in some seconds."""
-    live.client().publish(CHANGED, "")
 
 
 class Configurations:
@@ -91,7 +85,7 @@ class Configurations:
                 event.set()
 
     async def _listen(self) -> None:
-        async for _ in live.listen(CHANGED):
+        async for _ in live.listen(live.MEMBERS):
             self.look()
 
     async def registered(self, since: float | None = None) -> contents.Registered:
@@ -135,8 +129,4 @@ class Configurations:
         return self._made[key]
 
 
-_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Configurations] = weakref.WeakKeyDictionary()
-
-
-def configurations() -> Configurations:
-    return _by_loop.setdefault(asyncio.get_running_loop(), Configurations())
+configurations = per_loop(Configurations)

@@ -177,7 +177,6 @@ def read() -> Registered:
 
 
 def _has_peers(member) -> bool:
-    """Whether others may connect with it."""
     return member.state == Member.State.APPROVED and not member.certificate_lapsed and member.key_hash != ""
 
 

@@ -15,7 +15,7 @@ def lacking(kind: type[Node] | type[Gateway], name: str) -> list[str]:
 
     Empty: it does. A cordoned node only has to be there, with its devices up.
     """
-    word = kind.__name__.lower()
+    word = kind.word
     member = kind.objects.filter(name=name).first()
     if member is None:
         return [f"{word} {name} has not joined"]

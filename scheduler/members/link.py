@@ -22,7 +22,7 @@ from scheduler import live, troubles
 from scheduler.members import admission, certificates, peers, standing
 from scheduler.members.batches import Seen, batches
 from scheduler.members.commits import together
-from scheduler.members.configurations import changed, configurations, in_thread
+from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.contents import Registered
 from scheduler.members.intake import MAX_MESSAGE, IntakeLimits
 from scheduler.members.lag import Lag
@@ -84,7 +84,6 @@ class AcceptedLink:
         self.turned_away = self.replaced = False
         self.seen_at = 0.0
         self.lag = Lag()
-        self.messages_sent = 0
         self.sent_hash = ""
         self.behind_since: float | None = None
         self.certified_at = -math.inf
@@ -130,7 +129,7 @@ class AcceptedLink:
             return
         self.turned_away = True
         name = self.member.name if self.member is not None else None
-        logger.warning("member_refused", kind=self.kind.__name__.lower(), name=name, code=code, reason=reason)
+        logger.warning("member_refused", kind=self.kind.word, name=name, code=code, reason=reason)
         # A close frame's reason holds 123 bytes.
         shown = reason.encode()[:120].decode(errors="ignore")
         await self._send({"type": "websocket.close", "code": code, "reason": shown})
@@ -174,7 +173,6 @@ class AcceptedLink:
             await self._attempt(self.compare(message), type(message).__name__)
 
     def _see(self) -> None:
-        """Store now and then that the member sent something, in the background."""
         if time.monotonic() - self.seen_at > SEEN_EVERY_S:
             self.seen_at = time.monotonic()
             batches().seen.put(self._seen)
@@ -234,7 +232,7 @@ class AcceptedLink:
             return False
         self.member, self.claims = admitted.member, admitted.claims
         self.join_message = message
-        kind, address = self.kind.__name__.lower(), self.peer.address
+        kind, address = self.kind.word, self.peer.address
         logger.info(
             "member_joined", kind=kind, name=message.name, state=self.member.state, claims=self.claims, address=address
         )
@@ -302,7 +300,7 @@ class AcceptedLink:
             await self._certify()
 
     async def announce_change(self) -> None:
-        if not await self.announce(in_thread(changed), "change"):
+        if not await self.announce(in_thread(live.members_changed), "change"):
             configurations().look()
 
     async def _certify(self) -> None:
@@ -324,13 +322,13 @@ class AcceptedLink:
     async def _tell_browsers(self, connected: bool) -> None:
         if self.claims:
             # Nothing about the member itself has changed.
-            await live.publish_async("changed", {"kind": self.kind.__name__.lower(), "ref": self.member.name})
+            await live.publish_async("changed", {"kind": self.kind.word, "ref": self.member.name})
             return
         row = await in_thread(standing.row_of)(self.kind, self.member.pk)
         await live.publish_async(
             "member",
             {
-                "kind": self.kind.__name__.lower(),
+                "kind": self.kind.word,
                 "name": self.member.name,
                 "state": row.state if row is not None else None,
                 "connected": connected,
@@ -345,11 +343,10 @@ class AcceptedLink:
 
     async def _send_text(self, text: str) -> None:
         if not self.turned_away:
-            self.messages_sent += 1
             await self._send({"type": "websocket.send", "text": text})
 
     async def _configure(self, config: control.NodeConfig | control.GatewayConfig) -> None:
-        self.lag.sent(time.monotonic(), self.messages_sent + 1)
+        self.lag.sent(time.monotonic())
         self.sent_hash = config.hash
         await self.say(config)
 
@@ -357,16 +354,15 @@ class AcceptedLink:
         """Answer a member that holds another configuration than it should; warn later."""
         wanted = await self.configuration()
         now = time.monotonic()
-        if self.lag.report(stats.config_hash, wanted.hash, now - max(0.0, stats.at), now, stats.received):
+        if self.lag.report(stats.config_hash, wanted.hash, now - max(0.0, stats.at), now):
             held = stats.plan_version
             logger.info("configuration_repeated", member=self.member.name, held=held, plan=wanted.plan.version)
             await self._configure(wanted)
-        if self.lag.warns(now) != (self.behind_since is not None):
-            await self._warn(now)
-
-    async def _warn(self, now: float) -> None:
-        """Have browsers show that the member is behind, or that it has caught up."""
         behind = self.lag.behind_since(now)
+        if (behind is not None) != (self.behind_since is not None):
+            await self._warn(behind, now)
+
+    async def _warn(self, behind: float | None, now: float) -> None:
         since = timezone.now() - timedelta(seconds=now - behind) if behind is not None else None
         await together(standing.set_behind, self.kind, self.member.pk, self.channel_name, since)
         self.behind_since = since.timestamp() if since is not None else None
@@ -383,7 +379,7 @@ class AcceptedLink:
             await self.announce(lambda: self._tell_browsers(False), "event")
             if self.approved:
                 await self.announce(self.left, "event")
-        logger.info("member_left", kind=self.kind.__name__.lower(), name=self.member.name, code=code)
+        logger.info("member_left", kind=self.kind.word, name=self.member.name, code=code)
 
     # --- of a kind ----------------------------------------------------------------------------------------------------
 

@@ -48,7 +48,6 @@ class NodeLink(AcceptedLink):
         return await configurations().node(self.member.pk, since)
 
     async def follow(self, registered: Registered) -> None:
-        """Order the profile jobs that are new to the node, and cancel those that ended."""
         running, before = registered.jobs.get(self.member.pk, {}), self.running
         self.running = running
         if before is None or running == before:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 from django.utils import timezone
@@ -18,7 +17,7 @@ from registry import clock, reach
 from registry.models import Device, Gateway, Member
 from scheduler import live
 from scheduler.control.upkeep import replan_if_devices_changed
-from scheduler.members.presence import silence_counts, silent_s
+from scheduler.presence import silence_counts, silent_s
 from workers import log
 from workers.protocol.specs import Reach
 
@@ -32,26 +31,7 @@ PATIENCE_S = 4.0
 SILENCE_S = 2.5
 
 
-@dataclass(frozen=True)
-class GatewayView:
-    """One connected gateway's view of one device.
-
-    Attributes:
-        announced: it may reach the device, by what both announce.
-        reports: it reports which devices it reaches; older code does not.
-        reached: None: it has not reported on this device (yet).
-        unreached_s: seconds since it reached the device last, or was notified of it.
-        lost: it reached the device before, since it joined.
-    """
-
-    announced: bool
-    reports: bool = True
-    reached: bool | None = None
-    unreached_s: float = 0.0
-    lost: bool = False
-
-
-def cut_off(was: bool, views: Sequence[GatewayView], serving_s: float, silent_for_s: float = 0.0) -> bool:
+def cut_off(was: bool, views: Sequence[reach.Reported], serving_s: float, silent_for_s: float = 0.0) -> bool:
     """Whether plans leave a device out since no core reaches it. Pure.
 
     Any core may come to lead, so one that reaches the device is enough. Without any gateway nothing changes. A core
@@ -64,7 +44,7 @@ def cut_off(was: bool, views: Sequence[GatewayView], serving_s: float, silent_fo
     """
     if not views:
         return was
-    if any(view.reached or (view.announced and not view.reports) for view in views):
+    if any(view.reached for view in views):
         return False
     if was:
         return True
@@ -128,7 +108,7 @@ def judge() -> bool:
     silent = silent_s({device.node_id for device in devices})
     for device in devices:
         was = device.unreached_since is not None
-        views = [_view(gateway, device) for gateway in connected]
+        views = [reach.reported(gateway, device) for gateway in connected]
         now = cut_off(was, views, _serving_s(device), silent[device.node_id])
         if now and not was and all_there:
             age_s = min(view.unreached_s for view in views if view.reached is False)
@@ -144,13 +124,6 @@ def judge() -> bool:
     if lost or found:
         live.publish("changed", {"kind": "device", "ref": (lost + found)[0]})
     return bool(lost or found)
-
-
-def _view(gateway: Gateway, device: Device) -> GatewayView:
-    says = reach.reported(gateway, device)
-    return GatewayView(
-        reach.announced(gateway, device), gateway.reach is not None, says.reached, says.unreached_s, says.lost
-    )
 
 
 def _serving_s(device: Device) -> float:

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from registry import clock
 from registry.models import Gateway, Member, Node
-from scheduler.members import presence
+from scheduler import presence
 
 #: close codes of a member that ends its link by itself, and of a connection that broke (RFC 6455, section 7.4.1)
 CLOSED_IN_ORDER, CLOSED_ABNORMALLY = 1000, 1006
@@ -34,8 +34,6 @@ COLUMNS = Row._fields
 
 
 class Standing(Enum):
-    """The relation of a connection to its member."""
-
     APPROVED = "approved"
     PENDING = "waits for an operator's approval"
     CLAIMING = "waits for an operator's decision on its claim"
@@ -100,7 +98,6 @@ def set_behind(kind: type[Node] | type[Gateway], pk: int, channel: str, since: d
 
 
 def last_words(code: int | None) -> str:
-    """The end of a connection with this close code, for operators."""
     if code == CLOSED_IN_ORDER:
         return "stopped in order"
     if code is None or code == CLOSED_ABNORMALLY:

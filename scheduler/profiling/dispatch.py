@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from registry import clock
 from registry.models import FRESH_S, Device, Member, Node, Profile, ProfileJob, Variant
+from scheduler import live
 from scheduler.control.wire import application_spec, variant_spec
-from scheduler.members.configurations import changed
 from scheduler.profiling.results import announce, give_up_or_retry, order_next
 from workers import log
 from workers.protocol import control, specs
@@ -24,8 +24,6 @@ logger = log.get("profiling")
 
 #: seconds without progress after which a running job goes back to the queue
 SILENT_S = 120
-#: seconds after which an order that the node has not confirmed counts as lost
-UNCONFIRMED_S = 15
 #: seconds that an order may take to reach the node and be reported
 DELIVERY_S = 3
 MAX_BATCH = 64
@@ -78,7 +76,7 @@ def dispatch() -> int:
         measured_again = measured_again or for_drift
         logger.info("profile_ordered", job=job.pk, variant=str(job.variant), device=device.ref, reason=job.reason)
     if started:
-        changed()
+        live.members_changed()
     return started
 
 
@@ -174,10 +172,4 @@ def requeue_silent() -> int:
         if away or silent[job.pk] > SILENT_S:
             give_up_or_retry(job, "the device is away, or reported no progress for too long", retry=True)
             count += 1
-        elif job.heard is None and silent[job.pk] > UNCONFIRMED_S:
-            count += _take_back(job)
     return count
-
-
-def _take_back(job: ProfileJob) -> int:
-    return ProfileJob.objects.filter(pk=job.pk, state="running", heard__isnull=True).update(**_QUEUED_AGAIN)

@@ -15,9 +15,8 @@ from registry import events
 from registry.models import Device, Node, Profile, ProfileJob, ProfileLatency, Variant
 from registry.profiling import order
 from registry.text import storable
-from scheduler import live, queue
+from scheduler import live, queue, telemetry
 from scheduler.control.requests import request_plan
-from scheduler.instances.interference import interfered_shares
 from workers import log
 from workers.protocol import control
 from workers.protocol.specs import ProfilePoint
@@ -26,6 +25,9 @@ logger = log.get("profiling")
 
 #: a variant is not measured again for drift more often
 DRIFT_PAUSE_S = 300
+#: seconds in which other devices show how they run a variant, and the observed over the profiled run time up to which
+#: that is as profiled
+OBSERVED_S, AS_PROFILED = 10, 1.2
 #: attempts of a job before it fails
 MAX_ATTEMPTS = 3
 
@@ -173,12 +175,24 @@ def drifted(node: Node, message: control.Drift) -> None:
     pause = timedelta(seconds=DRIFT_PAUSE_S)
     if profile is None or timedelta(0) <= timezone.now() - profile.measured < pause:
         return
-    if device.ref in interfered_shares():
-        # Others of the type run as profiled: the device is slow, not the profile wrong.
+    if _others_run_as_profiled(device, variant):
+        # The device is slow, not the profile wrong.
         return
     logger.info("drift", device=device.ref, variant=str(variant), ratio=round(message.ratio, 2))
     if order(variant, ProfileJob.Reason.DRIFT, [device.type]):
         order_next()
+
+
+def _others_run_as_profiled(device: Device, variant: Variant) -> bool:
+    others = set(Device.objects.filter(type=device.type).exclude(pk=device.pk).values_list("ref", flat=True))
+    ratios = {
+        (stats["device"], ran["variant"]): ran["drift"]
+        for second in telemetry.node_seconds(OBSERVED_S)
+        for stats in second["devices"]
+        for ran in stats.get("variants", ())
+        if ran.get("drift")
+    }
+    return any(ref in others and pk == variant.pk and ratio <= AS_PROFILED for (ref, pk), ratio in ratios.items())
 
 
 def order_next() -> None:

@@ -45,9 +45,6 @@ class Interval(NamedTuple):
     def clipped(self, low: float, high: float) -> Interval:
         return Interval(min(max(self.low, low), high), max(min(self.high, high), low))
 
-    def with_room(self, value: float) -> Interval:
-        return Interval(min(self.low, value), max(self.high, value))
-
     def outside(self, value: float) -> float:
         """Distance of a value from the interval; negative inside of it."""
         return max(self.low - value, value - self.high)

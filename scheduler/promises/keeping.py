@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from registry import clock
-from scheduler import live, queue, telemetry
+from scheduler import live, telemetry
 from scheduler.models import Promise
 from scheduler.promises import present
 from scheduler.promises.intervals import FIGURES, MOST_PAST, Interval, correction, may_miss, widened
@@ -19,7 +19,6 @@ from workers import log
 
 logger = log.get("promises")
 
-TASK = "scheduler.promise_over"
 #: seconds after a window's end until all gateways have reported it
 REPORTED_S = 4.0
 #: comparisons of one application that a correction looks back at, in promises
@@ -27,7 +26,6 @@ LOOK_BACK = 2 * MOST_PAST
 
 
 def corrections(stack: str) -> dict[tuple[str, str], float]:
-    """By how much past promises of the stack missed, by application and figure."""
     misses: dict[tuple[str, str], list[float]] = {}
     held: dict[tuple[str, str], list[bool]] = {}
     for promise in reversed(Promise.objects.filter(state=Promise.State.COMPARED, stack=stack)[:LOOK_BACK]):
@@ -48,7 +46,7 @@ def comparisons(promise: Promise) -> Iterable[tuple[str, str, dict[str, Any], fl
 def expectations(found: Simulated, by: Mapping[tuple[str, str], float]) -> dict[str, dict[str, Any]]:
     """Return a simulation's answer as it is stored, by application.
 
-    It has ``items_per_s``, ``by_process``, and for each figure ``expected``, ``interval`` and ``simulated``, the
+    It has ``items_per_s``, and for each figure ``expected``, ``interval`` and ``simulated``, the
     interval before its correction; None for an accuracy where nothing was in time.
 
     Args:
@@ -56,10 +54,7 @@ def expectations(found: Simulated, by: Mapping[tuple[str, str], float]) -> dict[
     """
     stored: dict[str, dict[str, Any]] = {}
     for name, expected in found.applications.items():
-        mine: dict[str, Any] = {
-            "items_per_s": expected.items / found.windows / found.window_s,
-            "by_process": expected.by_process,
-        }
+        mine: dict[str, Any] = {"items_per_s": expected.items / found.windows / found.window_s}
         for figure, limits in FIGURES.items():
             value, interval = getattr(expected, figure), getattr(expected, f"{figure}_interval")
             mine[figure] = None
@@ -85,36 +80,22 @@ def promise_now(step=None) -> Promise:
         expected=expectations(found, corrections(plan.stack)),
     )
     live.publish("changed", {"kind": "promise", "ref": str(promise.pk)})
-    queue.send(TASK, after_s=found.window_s + REPORTED_S, pk=promise.pk)
     logger.info("promise", plan=plan.pk, windows=found.windows, window_s=found.window_s, wall_s=round(found.wall_s, 2))
     return promise
 
 
-def over(pk: int) -> None:
-    """Compare a promise once its window is over and all gateways have reported it."""
-    promise = Promise.objects.filter(pk=pk, state=Promise.State.WAITING).first()
-    if promise is None:
-        return
-    wait_s = promise.window_s + REPORTED_S - clock.age(promise.stamp)
-    if wait_s > 0:
-        # Tasks are held back by the wall clock, which was set.
-        queue.send(TASK, after_s=wait_s, pk=pk)
-    else:
-        _end([promise])
-
-
 def compare() -> int:
-    """End promises whose task (:func:`over`) was lost, or has expired; how many."""
-    late_s = REPORTED_S + queue.EXPIRES_S
+    """Store what came of promises whose windows are over and reported; called by upkeep.
+
+    One is void if what it was made for has changed since.
+
+    Returns:
+        How many.
+    """
     waiting = Promise.objects.filter(state=Promise.State.WAITING)
-    due = [promise for promise in waiting if clock.age(promise.stamp) >= promise.window_s + late_s]
-    if due:
-        _end(due)
-    return len(due)
-
-
-def _end(due: list[Promise]) -> None:
-    """Store what came; a promise is void if what it was made for has changed since."""
+    due = [promise for promise in waiting if clock.age(promise.stamp) >= promise.window_s + REPORTED_S]
+    if not due:
+        return 0
     index = present.check_index()
     oldest = max(clock.age(promise.stamp) for promise in due)
     entries = telemetry.gateway_seconds(min(oldest, telemetry.KEEP_S) + 1) if oldest < telemetry.KEEP_S else []
@@ -126,6 +107,7 @@ def _end(due: list[Promise]) -> None:
         promise.state = Promise.State.COMPARED if compared else Promise.State.VOID
         promise.save(update_fields=["observed", "state"])
     live.publish("changed", {"kind": "promise", "ref": ""})
+    return len(due)
 
 
 def outcomes(entries: Iterable[Mapping[str, Any]], began: float, ended: float) -> dict[str, dict[str, float | None]]:

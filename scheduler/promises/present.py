@@ -113,9 +113,8 @@ class Snapshot:
         stack = choices.current().name
         problem, _ = planner.present_problem()
         arrived = recorded([a.id for a in problem.applications])
-        problem = replace(
-            problem, previous=planner.in_force(stack), at_s=clock.steady(), time_limit_s=SOLVE_S, milp_s=None
-        )
+        previous = planner.in_force(stack, Plan.objects.only("stack", "allocation").first())
+        problem = replace(problem, previous=previous, at_s=clock.steady(), time_limit_s=SOLVE_S, milp_s=None)
         return cls(timezone.now().isoformat(), stack, problem, imagined_record(arrived, {}))
 
     def arrivals(self, changes: Changes) -> tuple[Recorded, dict[str, float]]:

@@ -91,7 +91,6 @@ def ask(changes: Changes, by: str) -> WhatIf:
 
 
 def give_up_lost() -> int:
-    """Mark what-ifs as failed that nobody answers any more; how many."""
     error = f"No sign of the simulation worker for {LOST_S:.0f} s: it is away or was stopped. Ask again."
     lost = [row for row in WhatIf.objects.filter(state__in=OPEN) if clock.age(row.stamp) > LOST_S]
     return sum(

@@ -23,9 +23,7 @@ from scheduler.simulation.engine import IN_TIME
 from scheduler.simulation.profiles import Model
 from scheduler.simulation.results import SimulationResults
 from scheduler.simulation.scenario import ControlSettings, Scenario, Start
-from scheduler.stacks.registry import PROMISES
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.stacks import STACKS
 
 from .intervals import WINDOWS, Interval, of_windows
 from .recorded import Recorded, trace
@@ -78,8 +76,6 @@ class Expectation:
         accuracy: normalised percent, of items in time; None: none was.
         violations: share (0 to 1) of items that were late or refused.
         accuracy_interval, violations_interval: where the next window will be.
-        by_process: accuracy and violations are those of the worker's decision process (RAMSIS, Section 5.1), which hold
-            in the long run; violations are an upper bound then.
     """
 
     items: int
@@ -87,7 +83,6 @@ class Expectation:
     violations: float
     accuracy_interval: Interval | None
     violations_interval: Interval
-    by_process: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,8 +103,6 @@ class _OutOfTime(Exception):
 
 @dataclass(frozen=True)
 class _LiveModel(Model):
-    """A variant with its median run times, by the id that plans have for it."""
-
     @property
     def id(self) -> str:
         return self.name
@@ -176,7 +169,7 @@ def simulated(world: World, step: Callable[[float], None] | None = None, windows
         for index, name in enumerate(names)
         if totals[index][0]
     }
-    return Simulated(length, count, time.monotonic() - began, _by_process(world, found))
+    return Simulated(length, count, time.monotonic() - began, found)
 
 
 def run_window(
@@ -200,26 +193,6 @@ def run_window(
     if arrivals is not None:
         window = replace(window, arrivals=arrivals)
     return _figures(simulate(window, progress=progress), len(world.problem.applications))
-
-
-def _by_process(world: World, found: dict[str, Expectation]) -> dict[str, Expectation]:
-    promise = PROMISES.get(STACKS[world.stack].strategy)
-    if promise is None:
-        return found
-    rates = {name: world.recorded.rate(name) * world.factors.get(name, 1.0) for name in found}
-    for name, by in promise(world.problem, world.allocation, rates).items():
-        simulated, accuracy, violations = found.get(name), by.accuracy, by.violation_rate
-        if simulated is None or simulated.accuracy_interval is None:
-            continue
-        found[name] = replace(
-            simulated,
-            accuracy=accuracy,
-            violations=violations,
-            accuracy_interval=simulated.accuracy_interval.with_room(accuracy),
-            violations_interval=simulated.violations_interval.with_room(violations),
-            by_process=True,
-        )
-    return found
 
 
 def _until(deadline: float) -> Callable[[float], None]:

@@ -26,7 +26,6 @@ def fastest(problem: Problem, application: ApplicationDemand, device: DeviceReso
 
 
 def shares(problem: Problem) -> dict[str, float]:
-    """Share (0 to 1) of the capacity by device, adding up to 1."""
     by_application = []
     for application in problem.applications:
         by_type: dict[tuple[str, int | None], float] = {}

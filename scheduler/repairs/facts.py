@@ -53,7 +53,6 @@ class RecentQueries:
 
     @property
     def share(self) -> float:
-        """Share of violations, 0 to 1."""
         return self.violations / max(1, self.arrived, self.in_time + self.violations)
 
 
@@ -90,7 +89,6 @@ class Facts:
 
     @cached_property
     def usable(self) -> list[Device]:
-        """Devices that are there for queries."""
         return [device for device in self.devices if device.node.connected and device.state in Device.SERVING]
 
     @cached_property
@@ -120,7 +118,6 @@ class Facts:
 
     @cached_property
     def capacity(self) -> dict[str, float]:
-        """Share of the cluster's capacity by device."""
         return shares(self.problem)
 
     @cached_property

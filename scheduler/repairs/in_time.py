@@ -46,7 +46,6 @@ def _answered(violations: float) -> str:
 
 
 def _share(facts: Facts, name: str) -> tuple[float, str, bool]:
-    """The highest share of violations, its time, and whether that misses the goal."""
     recent = facts.recent.get(name, RecentQueries())
     long = facts.long.get(name, recent)
     return max(

@@ -105,6 +105,5 @@ def ignore(repair: Repair, by: str) -> None:
 
 
 def notice(repair: Repair) -> None:
-    """Show a repair again that was ignored."""
     if KnownRepair.objects.filter(key=repair.key).exclude(ignored="").update(ignored="", ignored_by=""):
         record("shown again", "repair", repair.key, after={"title": repair.title})

@@ -74,7 +74,6 @@ def shared() -> Look:
 
 
 def forget() -> None:
-    """Look again when a shared look is asked for next."""
     global _shared
     with _lock:
         _shared = None
@@ -97,7 +96,6 @@ def summary(found: Iterable[Repair], role: AccessRole) -> dict[str, Any]:
 
 
 def watch() -> None:
-    """Do upkeep's look: take readings of this box, and remember repairs."""
     samples.watch_clock()
     samples.sample_disk(box.disk_below(settings.NEREUS.home).free)
     read = facts.Facts()

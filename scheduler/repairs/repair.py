@@ -43,11 +43,9 @@ class Action:
 
     @property
     def url(self) -> str:
-        """The address that the button calls; empty without one."""
         return reverse(self.address, kwargs=dict(self.arguments)) if self.address else ""
 
     def permitted(self, role: AccessRole) -> bool:
-        """Whether there is a button, and the role may use it."""
         return bool(self.address) and table.permits(role, self.address, self.method)
 
 
@@ -86,7 +84,6 @@ class Repair:
 
     @property
     def anchor(self) -> str:
-        """The key as an element's id."""
         return f"repair-{hashlib.sha256(self.key.encode()).hexdigest()[:12]}"
 
     @property

@@ -58,7 +58,6 @@ def disk_rate() -> float | None:
 
 
 def watch_clock() -> None:
-    """Note when the wall clock was set since the last look."""
     redis, offset = live.client(), clock.wall() - clock.steady()
     name, _, before = (redis.get(OFFSET) or "").partition(" ")
     by = offset - float(before or offset)

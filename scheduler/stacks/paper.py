@@ -51,7 +51,6 @@ class Paper:
         routers: of simulations alone, by name; made from the scenario's seed.
         placed_once: strategies that place applications once, for good.
         triggers: of strategies that decide at each arrival.
-        promises: by strategy, what a plan promises at these rates (items/s by application), by application.
     """
 
     strategies: Mapping[str, Strategy]
@@ -60,6 +59,3 @@ class Paper:
     routers: Mapping[str, Callable[[int], Router]] = field(default_factory=dict)
     placed_once: frozenset[str] = frozenset()
     triggers: Mapping[str, Callable[[], Trigger]] = field(default_factory=dict)
-    promises: Mapping[str, Callable[[Problem, Allocation, Mapping[str, float]], Mapping[str, Expected]]] = field(
-        default_factory=dict
-    )

@@ -19,7 +19,6 @@ STRATEGIES = {name: strategy for paper in PAPERS.values() for name, strategy in 
 SIMULATED = {stack.name: stack for paper in PAPERS.values() for stack in paper.simulated}
 #: strategies that place applications once, for good
 PLACED_ONCE = frozenset().union(*(paper.placed_once for paper in PAPERS.values()))
-PROMISES = {name: promise for paper in PAPERS.values() for name, promise in paper.promises.items()}
 
 
 def trigger_of(strategy: str) -> Trigger | None:

@@ -294,7 +294,7 @@ def test_each_variable_is_documented_and_checked():
     entries = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())["argument_specs"]
     assert {name for entry in entries.values() for name in entry.get("options", {})} == defaults
     page = (COLLECTION / "README.md").read_text()
-    internal = {"nereus_processes", "nereus_default_processes", "nereus_control_host"}
+    internal = {"nereus_control_host"}
     assert {name for name in defaults if not re.search(rf"`[^`]*\b{name}\b", page)} <= internal
     called = "".join(path.read_text() for path in (COLLECTION / "playbooks").glob("*.yml"))
     assert {f"{name}.yml" for name in entries} - {"main.yml"} == set(re.findall(r"tasks_from: (\w+\.yml)", called))
@@ -379,7 +379,7 @@ def test_variables_that_cannot_work_are_named_before_anything_changes(box, tmp_p
     (tmp_path / "inventory.json").write_text(json.dumps(inventory))
     # They are all this machine, whose facts are gathered once.
     facts = {"ansible.builtin.setup": {"gather_subset": ["min"]}, "run_once": True}
-    play = {"hosts": "all", "gather_facts": False, "pre_tasks": [facts], "roles": ["appliance"]}
+    play = {"hosts": "all", "gather_facts": False, "pre_tasks": [facts], "roles": ["nereus"]}
     (tmp_path / "play.yml").write_text(json.dumps([play]))
     refused = subprocess.run(
         [str(TOOLS / "ansible-playbook"), "-i", str(tmp_path / "inventory.json"), str(tmp_path / "play.yml")],

@@ -33,7 +33,6 @@ def test_cores_are_divided_anew_under_load_and_back(appliance, patient, page):
     whole = ",".join(map(str, cores))
     page.goto("/nodes/")
     expect(at("division-box")).to_contain_text(f"{len(cores)} cores are divided as")
-    consequences = at("division-consequences")
     with Load(appliance.http, appliance.credentials["api_key"], rate=10) as load:
 
         def goes_on() -> None:
@@ -42,10 +41,9 @@ def test_cores_are_divided_anew_under_load_and_back(appliance, patient, page):
 
         at("divide-box").click()
         at("division-spec").fill("99x1")
-        expect(consequences).to_contain_text("asks for 99 cores")
+        at("division-submit").click()
+        expect(at("division-error")).to_contain_text("asks for 99 cores")
         at("division-spec").fill(whole)
-        expect(consequences).to_contain_text("1 device: cores")
-        expect(consequences).to_contain_text("takes minutes")
         at("division-submit").click()
         expect(at("division-box")).to_contain_text("as ordered here")
         expect(at("dividing-box")).to_be_visible()
@@ -58,7 +56,6 @@ def test_cores_are_divided_anew_under_load_and_back(appliance, patient, page):
         # Back to the box's own settings, under the names of before.
         at("divide-box").click()
         at("division-spec").fill("")
-        expect(consequences).to_contain_text("by its settings")
         at("division-submit").click()
         eventually(lambda: serve(appliance, sorted(one["cores"] for one in before.values())))
         assert devices(appliance).keys() == before.keys()

@@ -49,7 +49,7 @@ def arrive(name: str, gateway: str = "front") -> None:
 
 def promised(plan: Plan, *names: str) -> None:
     figure = {"expected": 0.97, "interval": [0.9, 1.0], "simulated": [0.91, 0.99]}
-    mine = {"items_per_s": 9.0, "by_process": {}, "accuracy": figure, "violations": figure}
+    mine = {"items_per_s": 9.0, "accuracy": figure, "violations": figure}
     expected = {name: mine for name in names}
     observed = {name: {"items": 9, "accuracy": None, "violations": 0.1} for name in names}
     common = {"stamp": clock.stamp(), "window_s": 5, "windows": 20, "wall_s": 1.0, "plan": plan.pk, "index": "i"}

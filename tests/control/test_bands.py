@@ -12,7 +12,7 @@ from statistics import NormalDist, median
 import numpy as np
 import pytest
 
-from scheduler.control.demand import FALSE_BURSTS_PER_S, LOOKS_PER_S, band, bands, estimate
+from scheduler.control.demand import FALSE_BURSTS_PER_S, LOOKS_PER_S, band, bands, estimates
 from workers.gateway.bursts import SLOT_S, BurstDetector
 from workers.protocol.control import Burst
 
@@ -44,7 +44,7 @@ class Watched:
     def _plan(self, observed: dict[str, float]) -> None:
         now = len(self._seconds)
         self._version += 1
-        planned = estimate(self._seconds, self._rates, now, observed, PERIOD_S)
+        planned = estimates(self._seconds, self._rates, now, observed, PERIOD_S).planned
         self._detector.set_plan(bands(planned), self._version, float(now))
 
     def second(self) -> list[tuple[float, Burst]]:
@@ -96,7 +96,7 @@ def found_after(rate: float, times: float, applications: int, seed: int) -> floa
     """
     random = np.random.default_rng(seed)
     seconds = [(t, {"a": float(count)}) for t, count in enumerate(random.poisson(rate, WARM_S))]
-    planned = estimate(seconds, ["a"], WARM_S, horizon_s=PERIOD_S)["a"]
+    planned = estimates(seconds, ["a"], WARM_S, horizon_s=PERIOD_S).planned["a"]
     detector = BurstDetector()
     detector.set_plan({"a": band(planned, applications)}, 1, float(WARM_S))
     for slot in range(600):

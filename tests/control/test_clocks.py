@@ -17,14 +17,13 @@ from appliance import celery
 from appliance.celery import SteadyScheduler, app
 from registry import clock
 from registry.models import Device, Fault, Node, Profile, ProfileJob
-from scheduler import telemetry
+from scheduler import presence, telemetry
 from scheduler.control import leases, requests, upkeep
 from scheduler.control.assemble import available_devices
-from scheduler.members import faults, presence
+from scheduler.members import faults
 from scheduler.profiling import dispatch, results
-from tests.control.world import application, listening, node, requested, seen, variant
+from tests.control.world import application, arrive, listening, node, requested, seen, variant
 from workers.protocol import control
-from workers.protocol.specs import ApplicationStats
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
@@ -46,14 +45,6 @@ def set_clock(monkeypatch):
         monkeypatch.setattr(timezone, "now", lambda: now() + timedelta(seconds=seconds))
 
     return move
-
-
-def arrive(rate: int, seconds: int = 20) -> None:
-    now = clock.wall()
-    for ago in range(seconds, 0, -1):
-        counts = {"digits": ApplicationStats(arrived=rate, arrived_rows=rate)}
-        stats = control.GatewayStats(applications=counts, ready=True)
-        telemetry.record(telemetry.GATEWAY_STREAM, telemetry.gateway_second("g", stats, now - ago))
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -96,12 +87,12 @@ def test_nobody_counts_as_seen_by_an_earlier_boot(clean_redis):
 
 @pytest.mark.parametrize("step", STEPS)
 def test_demand_before_the_step_counts_on(step, set_clock, clean_redis):
-    arrive(100)
+    arrive("digits", 100)
     set_clock(STEPS[step])
     found = telemetry.sum_arrivals(telemetry.gateway_seconds(60))
     assert [counts for _, counts in found] == [{"digits": 100.0}] * 20
     assert all(-22 <= t - clock.wall() <= 0 for t, _ in found)
-    arrive(100, seconds=1)
+    arrive("digits", 100, seconds=1)
     assert len(telemetry.gateway_seconds(60)) == 21
     seconds = [second["t"] for second in telemetry.gateway_seconds(60)]
     assert seconds == sorted(seconds) and seconds[-1] <= clock.wall()
@@ -112,7 +103,7 @@ def test_a_stream_with_ids_of_the_future_is_read_and_bounded(clean_redis, monkey
     ahead = int((time.time() + 3600) * 1000)
     clean_redis.xadd(telemetry.GATEWAY_STREAM, {"d": "{}", "at": f"old:{clock.steady()}"}, id=f"{ahead}-0")
     for _ in range(40):
-        arrive(10, seconds=50)
+        arrive("digits", 10, seconds=50)
     # Redis trims whole nodes of 100 entries.
     most = 60 * telemetry.MEMBERS
     assert most <= clean_redis.xlen(telemetry.GATEWAY_STREAM) <= most + 100

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.control.demand import FLOOR, HISTORY_S, band, estimate
+from scheduler.control.demand import FLOOR, HISTORY_S, band, estimates
 from workers.gateway.bursts import BurstDetector
 
 
@@ -22,7 +22,7 @@ def history(counts, until: int = 1000) -> list:
 
 
 def planned(counts, **options) -> float:
-    return estimate(history(counts), ["a"], 1000, **options)["a"]
+    return estimates(history(counts), ["a"], 1000, **options).planned["a"]
 
 
 def poisson(rate: float, seconds: int, seed: int = 1) -> np.ndarray:
@@ -62,7 +62,7 @@ def test_a_rise_that_goes_on_is_planned_for_ahead():
 
 def test_the_current_second_is_not_complete_and_does_not_count():
     seconds = [*history([40] * 60), (1000, {"a": 3.0})]
-    assert estimate(seconds, ["a"], 1000) == estimate(seconds[:-1], ["a"], 1000)
+    assert estimates(seconds, ["a"], 1000).planned == estimates(seconds[:-1], ["a"], 1000).planned
 
 
 def test_a_burst_counts_in_full_after_two_seconds():
@@ -90,20 +90,20 @@ def test_demand_falls_within_seconds_once_the_queries_stop():
 
 
 def test_an_application_nobody_asked_for_gets_the_floor():
-    assert estimate([], ["idle"], 1000) == {"idle": FLOOR}
-    assert estimate(history([40] * 60), ["idle"], 1000) == {"idle": FLOOR}
-    assert estimate(history([40] * 60), [], 1000) == {}
+    assert estimates([], ["idle"], 1000).planned == {"idle": FLOOR}
+    assert estimates(history([40] * 60), ["idle"], 1000).planned == {"idle": FLOOR}
+    assert estimates(history([40] * 60), [], 1000).planned == {}
 
 
 def test_a_second_without_any_report_is_not_taken_for_a_second_without_queries():
     with_gap = [entry for entry in history([40] * 60) if not 970 <= entry[0] < 990]
-    assert 40 < estimate(with_gap, ["a"], 1000)["a"] < 40 * 1.1
+    assert 40 < estimates(with_gap, ["a"], 1000).planned["a"] < 40 * 1.1
 
 
 def test_applications_do_not_influence_each_other():
     alone = planned(poisson(50, 60))
     seconds = [(t, counts | {"b": float(t % 7 * 100)}) for t, counts in history(poisson(50, 60))]
-    assert estimate(seconds, ["b", "a"], 1000)["a"] == pytest.approx(alone)
+    assert estimates(seconds, ["b", "a"], 1000).planned["a"] == pytest.approx(alone)
 
 
 def test_what_is_older_than_the_history_does_not_matter():
@@ -156,7 +156,7 @@ def replans(rates, period_s: int = 10, seed: int = 2) -> tuple[int, int]:
     detector, seconds, reports, above, high = BurstDetector(), [], 0, 0, 0.0
     for second, rate in enumerate(rates):
         if second % period_s == 0:
-            limits = band(estimate(seconds, ["a"], second)["a"] if seconds else rate * 1.2)
+            limits = band(estimates(seconds, ["a"], second).planned["a"] if seconds else rate * 1.2)
             high = limits.high
             detector.set_plan({"a": limits}, second, float(second))
         count = random.poisson(rate)

@@ -7,8 +7,7 @@ import pytest
 from scheduler import frontier
 from scheduler.control.planner import make_plan
 from tests.accounts import account, bearer
-from tests.control.test_planner import arrive
-from tests.control.world import KIND, application, listening, node, variant
+from tests.control.world import KIND, application, arrive, listening, node, variant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 

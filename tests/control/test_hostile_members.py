@@ -16,7 +16,7 @@ from registry import profiling
 from registry.models import Application, Device, Fault, Node, Profile, ProfileJob, ProfileLatency, Variant
 from scheduler import live, telemetry
 from scheduler.control import planner
-from scheduler.control.demand import estimate
+from scheduler.control.demand import estimates
 from scheduler.history import recording
 from scheduler.history.models import HistoryName
 from scheduler.members.intake import BAD_BURST, STATISTICS_BURST
@@ -59,7 +59,7 @@ async def test_impossible_arrivals_are_skipped_and_planning_goes_on(later):
         "applications that do not exist are left out"
     )
     arrivals = telemetry.sum_arrivals(stored)
-    demand = estimate(arrivals, ["digits"], int(time.time()) + 5)
+    demand = estimates(arrivals, ["digits"], int(time.time()) + 5).planned
     assert 0 < demand["digits"] < 1000
     await objects(world_node)("other")
     assert await objects(planner.make_plan)("periodic") is not None

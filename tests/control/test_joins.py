@@ -34,15 +34,19 @@ async def joined(name: str, secret: str, kind: str = "node", **fields) -> tuple[
     return connection, answer.credential
 
 
-async def refused(kind: str, secret: str, name: str = "box", **where) -> tuple[int, str]:
-    connection = Connection(kind, secret, **where)
+async def waiting(secret: str, name: str = "box") -> Connection:
+    """A node that was told to wait for an operator."""
+    connection = Connection("node", secret)
+    assert isinstance(await connection.join(name), control.Pending)
+    return connection
+
+
+async def refused(kind: str, secret: str, name: str = "box", **fields) -> tuple[int, str]:
+    connection = Connection(kind, secret)
     await connection.open()
-    join = (
-        control.JoinNode(name=name, devices=())
-        if kind == "node"
-        else control.JoinGateway(name=name, address="http://a")
-    )
-    await connection.say(join)
+    joins = {"node": control.JoinNode, "gateway": control.JoinGateway}
+    fields = {"devices": (), **fields} if kind == "node" else {"address": "http://a", **fields}
+    await connection.say(joins[kind](name=name, **fields))
     return await connection.closed()
 
 
@@ -75,8 +79,7 @@ async def test_a_token_admits_as_many_members_as_it_may():
 async def test_a_member_that_waits_may_come_again_with_a_token_that_it_has_used_up():
     secret = await token(uses=1, auto_approve=False)
     for _ in range(3):
-        connection = Connection("node", secret)
-        assert isinstance(await connection.join("box"), control.Pending)
+        connection = await waiting(secret)
         await connection.leave()
     assert (await objects(JoinToken.objects.get)()).used == 1
 
@@ -92,18 +95,12 @@ async def test_a_box_that_never_got_its_credential_may_come_again_with_the_token
         await lost.leave()
     assert (await objects(JoinToken.objects.get)()).used == 1
     for elsewhere in ("boot-2", ""):
-        other = Connection("node", secret)
-        await other.open()
-        await other.say(control.JoinNode(name="box", devices=(), machine=elsewhere))
-        assert "may be used once" in (await other.closed())[1]
+        assert "may be used once" in (await refused("node", secret, machine=elsewhere))[1]
     # From its first return with the credential on, the token is spent.
     back = Connection("node", credential)
     assert isinstance(await back.join("box", machine="boot-1"), control.Joined)
     await back.leave()
-    again = Connection("node", secret)
-    await again.open()
-    await again.say(control.JoinNode(name="box", devices=(), machine="boot-1"))
-    assert "may be used once" in (await again.closed())[1]
+    assert "may be used once" in (await refused("node", secret, machine="boot-1"))[1]
 
 
 @pytest.mark.parametrize(("kind", "other"), [("node", "gateway"), ("gateway", "node")])
@@ -148,12 +145,10 @@ async def test_a_deleted_token_ends_with_the_connections_that_still_hold_it():
 async def test_so_many_may_wait_for_approval_and_no_more(monkeypatch):
     monkeypatch.setattr(admission, "MOST_PENDING", 2)
     secret = await token(auto_approve=False)
-    waiting = [Connection("node", secret) for _ in range(2)]
-    for number, connection in enumerate(waiting):
-        assert isinstance(await connection.join(f"box-{number}"), control.Pending)
+    queue = [await waiting(secret, f"box-{number}") for number in range(2)]
     _, reason = await refused("node", secret, "one-more")
     assert "2 nodes wait for approval" in reason
-    for connection in waiting:
+    for connection in queue:
         await connection.leave()
 
 
@@ -190,8 +185,7 @@ async def test_a_claim_takes_nothing_before_an_operator_accepts_it(auto_approve)
 async def test_a_refused_claim_is_turned_away_and_the_member_goes_on():
     member, credential = await joined("box", await token())
     await member.leave()
-    claimant = Connection("node", await token("other"))
-    assert isinstance(await claimant.join("box"), control.Pending)
+    claimant = await waiting(await token("other"))
     await objects(members.refuse_claim)(await node())
     code, reason = await claimant.closed()
     assert code == control.CLOSE_UNAUTHORIZED and "refused this claim" in reason
@@ -204,8 +198,7 @@ async def test_a_claim_lasts_as_long_as_its_connection_and_there_is_one_at_a_tim
     member, _ = await joined("box", await token())
     await member.leave()
     secret = await token("other")
-    claimant = Connection("node", secret)
-    assert isinstance(await claimant.join("box"), control.Pending)
+    claimant = await waiting(secret)
     _, reason = await refused("node", secret)
     assert "claimed by another box already" in reason
     await claimant.leave()
@@ -214,8 +207,7 @@ async def test_a_claim_lasts_as_long_as_its_connection_and_there_is_one_at_a_tim
     # One that web's end left behind holds nobody off for long.
     await objects(Node.objects.update)(claim_channel="gone", claim_s=clock.steady())
     later(20.0)
-    claimant = Connection("node", secret)
-    assert isinstance(await claimant.join("box"), control.Pending)
+    claimant = await waiting(secret)
     await claimant.leave()
 
 
@@ -223,8 +215,7 @@ async def test_a_claim_needs_a_use_that_is_left_when_it_is_accepted():
     member, _ = await joined("box", await token())
     await member.leave()
     secret = await token("other", uses=1)
-    claimant = Connection("node", secret)
-    assert isinstance(await claimant.join("box"), control.Pending)
+    claimant = await waiting(secret)
     assert (await objects(JoinToken.objects.get)(name="other")).used == 0
     another, _ = await joined("new", secret)
     with pytest.raises(Conflict, match="used up"):
@@ -259,8 +250,7 @@ async def test_a_token_without_approval_takes_no_place_in_the_queue_of_another()
 
     An operator may be looking at it.
     """
-    first = Connection("node", await token(auto_approve=False))
-    assert isinstance(await first.join("box"), control.Pending)
+    first = await waiting(await token(auto_approve=False))
     _, reason = await refused("node", await token("other", auto_approve=False))
     assert "connected already" in reason
     await objects(members.set_state)(await node(), Member.State.APPROVED)
@@ -270,11 +260,10 @@ async def test_a_token_without_approval_takes_no_place_in_the_queue_of_another()
 
 async def test_who_waits_is_seen_to_wait(monkeypatch, later):
     monkeypatch.setattr(configurations, "REREAD_S", 0.05)
-    waiting = Connection("node", await token(auto_approve=False))
-    assert isinstance(await waiting.join("box"), control.Pending)
+    pending = await waiting(await token(auto_approve=False))
     later(60.0)
     await until(sync_to_async(lambda: Node.objects.get().fresh), "the waiting node is seen")
-    await waiting.leave()
+    await pending.leave()
 
 
 async def test_a_revoked_name_stays_revoked():
@@ -346,8 +335,7 @@ async def test_joins_and_claims_are_in_the_audit_log_with_token_and_address():
     await member.leave()
     secret = await token("other")
     for _ in range(3):
-        claimant = Connection("node", secret)
-        assert isinstance(await claimant.join("box"), control.Pending)
+        claimant = await waiting(secret)
         await claimant.leave()
     claimant = Connection("node", secret)
     await claimant.join("box")

@@ -11,6 +11,8 @@ from django.utils import timezone
 from registry import members, profiling
 from registry.models import Application, Device, Node, ProfileJob, Variant
 from scheduler import live, operations
+from scheduler.control import leases
+from scheduler.control.requests import request_plan
 from tests.accounts import account, bearer
 from tests.control.world import KIND, application, node, variant
 
@@ -115,7 +117,9 @@ def test_drains_of_variants_and_applications_are_listed(quick):
 
 
 def test_a_plan_is_listed_while_it_is_solved(client):
-    with operations.solving("manual", "by ada"):
+    request_plan("manual", "by ada")
+    assert operations.current() == []
+    with leases.held(leases.PLAN):
         (task,) = operations.current()
         assert (task.kind, task.by, task.state) == ("solving", "ada", "running")
     assert operations.current() == []

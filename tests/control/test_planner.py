@@ -5,7 +5,6 @@ It is tested for what is planned, when, and what members receive.
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 
 import msgspec
@@ -13,17 +12,15 @@ import pytest
 from django.utils import timezone
 
 from registry.models import Application, Device, Node, ProfileJob, Variant
-from scheduler import tasks, telemetry
+from scheduler import presence, tasks, telemetry
 from scheduler.allocation.verification import UnusableProblem
 from scheduler.control import choices, leases, requests, upkeep
 from scheduler.control.planner import make_plan
-from scheduler.members import contents, presence
+from scheduler.members import contents
 from scheduler.models import Plan
 from scheduler.plans import event
-from tests.control.world import KIND, application, listening, node, requested, seen, variant
+from tests.control.world import KIND, application, arrive, listening, node, requested, seen, variant
 from workers.protocol import specs
-from workers.protocol.control import GatewayStats
-from workers.protocol.specs import ApplicationStats
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
@@ -34,15 +31,6 @@ def digits(clean_redis):
     node()
     owner = application()
     return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)
-
-
-def arrive(name: str, rate: int, seconds: int = 20) -> None:
-    """A gateway's reports of the last seconds."""
-    now = time.time()
-    for ago in range(seconds, 0, -1):
-        counts = {name: ApplicationStats(arrived=rate, arrived_rows=rate)}
-        second = telemetry.gateway_second("g", GatewayStats(applications=counts, ready=True), now - ago)
-        telemetry.record(telemetry.GATEWAY_STREAM, second)
 
 
 def planned(plan: Plan) -> set[str]:

@@ -12,8 +12,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from registry import profiling
+from registry import clock, profiling
 from registry.models import Device, Node, Profile, ProfileJob, Variant
+from scheduler import telemetry
 from scheduler.profiling import dispatch, results
 from tests.control.world import KIND, application, node, seen, variant
 from workers.protocol import control
@@ -42,6 +43,23 @@ def test_a_job_goes_to_a_device_of_its_type(fresh):
     assert dispatch.dispatch() == 1
     job.refresh_from_db()
     assert job.state == "running" and job.device.type == KIND and job.attempts == 1
+
+
+@pytest.mark.parametrize(("elsewhere", "ordered"), [(1.0, 0), (1.7, 1)])
+def test_drift_of_one_device_alone_orders_no_new_profile(box, elsewhere, ordered):
+    """Where others of the type run the variant as profiled, the device is slow, not the profile wrong."""
+    made = variant(application(), "best", 90, 10)
+    made.profiles.update(measured="2020-01-01T00:00:00Z")
+    devices = [
+        {
+            "device": f"box/{name}",
+            "variants": [{"variant": made.pk, "rows": 9, "batches": 9, "busy_s": 1, "drift": ratio}],
+        }
+        for name, ratio in (("cpu0", 1.8), ("cpu1", elsewhere))
+    ]
+    telemetry.record(telemetry.NODE_STREAM, {"t": clock.wall(), "node": "box", "devices": devices})
+    results.drifted(box, control.Drift(device="box/cpu0", variant=made.pk, ratio=1.8))
+    assert ProfileJob.objects.count() == ordered
 
 
 def test_a_device_measures_one_variant_at_a_time(box, fresh):
@@ -249,21 +267,6 @@ def test_a_job_whose_device_fell_silent_goes_back_to_the_queue(fresh, later):
     assert dispatch.requeue_silent() == 1
     job.refresh_from_db()
     assert job.state == "queued" and job.device is None
-
-
-def test_an_order_that_was_lost_on_the_way_is_given_again_and_is_no_attempt(fresh, later):
-    _, job = fresh
-    dispatch.dispatch()
-    assert dispatch.requeue_silent() == 0
-    later(dispatch.UNCONFIRMED_S + 1)
-    assert dispatch.requeue_silent() == 1
-    job.refresh_from_db()
-    assert (job.state, job.attempts) == ("queued", 0)
-    dispatch.dispatch()
-    ProfileJob.objects.update(heard=timezone.now())
-    assert dispatch.requeue_silent() == 0
-    later(dispatch.UNCONFIRMED_S + 1)
-    assert dispatch.requeue_silent() == 0
 
 
 def test_no_order_goes_to_a_node_that_reported_nothing_lately(fresh):

@@ -80,7 +80,7 @@ async def test_plans_keys_and_deletions_reach_members_at_once_also_after_redis_w
     async with cluster(home) as (gateway, node):
         clean_redis.flushall()
         version, key = await sync_to_async(make_plan)(), await sync_to_async(make_key)()
-        await sync_to_async(configurations.changed)()
+        await sync_to_async(live.members_changed)()
         await until(lambda: gateway.held.plan.version == version, "the plan at the gateway")
         await until(lambda: node.config.plan.version == version, "the plan at the node")
         assert [device.device for device in node.config.plan.devices] == ["box/cpu0"]

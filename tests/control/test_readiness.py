@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from registry import profiling, usage
 from registry.models import Device, Gateway, Variant
-from scheduler import telemetry
 from scheduler.control import readiness
 from scheduler.control.assemble import assemble, available_devices
 from scheduler.profiling import dispatch, results
-from tests.control.world import application, listening, node, seen, variant
+from tests.control.world import application, listening, node, second, seen, variant
 from workers.protocol import control
-from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ProfilePoint
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
@@ -49,8 +45,7 @@ def gateway(name: str, **fields) -> None:
 
 def report(name: str, *serving: str) -> None:
     """Record a gateway's second and act on it."""
-    second = telemetry.gateway_second(name, GatewayStats(applications={}, ready=True, serving=serving), time.time())
-    telemetry.record(telemetry.GATEWAY_STREAM, second)
+    second({}, gateway=name, serving=serving)
     readiness.reported()
 
 

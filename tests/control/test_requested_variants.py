@@ -15,7 +15,7 @@ from registry.models import Device, Profile, Variant
 from scheduler import telemetry
 from scheduler.allocation.problem import Allocation
 from scheduler.control import choices, planner, requested_variants
-from scheduler.control.standby import MEMORY_SHARE
+from scheduler.control.standby import MEMORY_SHARE, standby_variants
 from tests.allocation.worlds import problems
 from tests.control.world import application, listening, node, requested, variant
 from tests.examples import examples
@@ -132,7 +132,7 @@ def test_each_requested_variant_stands_by_once_within_memory(problem, requested)
     names = {v.id: str(number) for number, v in enumerate(problem.variants)}
     problem = replace(problem, variants=tuple(replace(v, id=names[v.id]) for v in problem.variants))
     nothing = Allocation((), {}, {a.id: a.demand for a in problem.applications}, 0.0)
-    found = requested_variants.stand_by(problem, nothing, {}, requested)
+    found = standby_variants(problem, nothing, requested)
     stands = [variant for some in found.values() for variant in some]
     assert len(stands) == len(set(stands)) and set(stands) <= {str(number) for number in requested}
     profiles = {v.id: v.profiles for v in problem.variants}

@@ -24,9 +24,8 @@ from rest_framework.test import APIClient
 
 from registry import members
 from registry.models import ApiKey, Gateway, Node
-from scheduler import live, tasks, telemetry, troubles
+from scheduler import live, presence, tasks, telemetry, troubles
 from scheduler.control import requests
-from scheduler.members import presence
 from scheduler.models import Plan
 from tests.control import world
 from tests.control.linked import cluster, until

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from django.utils import timezone
 
 from registry import clock
 from registry.models import Application, Device, Node, Profile, ProfileLatency, Variant
+from scheduler import presence, telemetry
 from scheduler.control import leases
-from scheduler.members import presence
 from scheduler.models import WorkLease
 from tests.running import SIGNATURE
+from workers.protocol.control import GatewayStats
+from workers.protocol.specs import ApplicationStats
 
 KIND = "cpu-test-1c"
 
@@ -59,6 +63,22 @@ def variant(owner: Application, name: str, accuracy: float, ms_per_row: float, s
             profile=profile, batch=batch, p50_ms=took * 0.9, p95_ms=took, mean_ms=took * 0.92, samples=20
         )
     return made
+
+
+def second(
+    counts: Mapping[str, ApplicationStats], ago: float = 0.0, gateway: str = "g", at: float | None = None, **more: Any
+) -> None:
+    """Store a gateway's second that ended so long ago (before ``at``); ``counts`` by application."""
+    stats = GatewayStats(applications=counts, ready=True, **more)
+    now = clock.wall() if at is None else at
+    telemetry.record(telemetry.GATEWAY_STREAM, telemetry.gateway_second(gateway, stats, now - ago))
+
+
+def arrive(names: str | Sequence[str], rate: int, seconds: int = 20) -> None:
+    """Store a gateway's last seconds, in each of which so many single items of each application arrived."""
+    names, now = [names] if isinstance(names, str) else names, clock.wall()
+    for ago in range(seconds, 0, -1):
+        second({name: ApplicationStats(arrived=rate, arrived_rows=rate) for name in names}, ago, at=now)
 
 
 def requested() -> list[str]:

@@ -19,6 +19,8 @@ from onnx import TensorProto, helper
 
 from tests.forked import ForkedProcess, of_members
 from tools.waiting import eventually_async
+from workers.confinement.libc import prctl
+from workers.confinement.limits import PR_SET_PDEATHSIG
 from workers.executor.codec import DTYPES, encode
 from workers.protocol import frame_connection, frames
 from workers.protocol.control import ProfileOrder
@@ -258,12 +260,12 @@ class Executor:
         command = ["-m", "workers.executor", "--device", str(self._folder / "device.json"), "--models", models]
         how = {"env": self._environ, "stderr": self.log}
         if self._forked:
-            self.process = await asyncio.to_thread(
-                lambda: of_members().start(*command, "--parent", str(of_members().pid), **how)
-            )
+            self.process = await asyncio.to_thread(lambda: of_members().start(*command, **how))
         else:
             self.process = subprocess.Popen(
-                [*self._under, sys.executable, *command, "--parent", str(os.getpid())], **how
+                [*self._under, sys.executable, *command],
+                preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+                **how,
             )
         self.node = await self.peer("node")
         return self

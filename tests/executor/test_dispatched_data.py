@@ -41,12 +41,6 @@ def seconds(request) -> float:
     return request.param
 
 
-@pytest.fixture
-async def executor(tmp_path):
-    async with Executor(tmp_path) as running:
-        yield running
-
-
 async def serving(executor: Executor, path: Path, signature: Signature, seconds: float = SOON_S, **spec) -> Peer:
     app = msgspec.structs.replace(application(signature=signature), **spec)
     return await executor.applied(1, [resident(variant(1, path), seconds)], [app], [path])
@@ -199,7 +193,7 @@ async def test_text_is_read_query_by_query(executor, tmp_path):
     body = [b"\x01\0\0\0\xff", b"\x02\0\0\0ok"]
     peer.connection.send(RunBatch(1, "app", 1, 16, shapes, ((11, 0, 1.0), (12, 1, 1.0))), body)
     refusal, _ = await peer.answer(11)
-    assert (refusal.code, refusal.message) == ("invalid", "text: element 0 must be UTF-8 text")
+    assert (refusal.code, refusal.message) == ("invalid", "text: elements must be UTF-8 text")
     assert (await peer.answer(12))[1]["again"] == body[1]
 
 
@@ -236,7 +230,7 @@ async def test_inputs_in_another_order_are_refused(executor, tmp_path):
     arrays = query(1, 1)
     peer.grant({500: dict(reversed(arrays.items()))})
     refusal, _ = await peer.answer(500)
-    assert (refusal.code, refusal.message) == ("invalid", "inputs: must be in the order of app: flag, ids, x")
+    assert refusal.code == "invalid" and "does not fit the signature of app" in refusal.message
 
 
 async def test_empty_rows_have_outputs_too(executor, tmp_path):

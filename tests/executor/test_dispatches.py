@@ -99,12 +99,6 @@ async def test_batches_run_in_the_order_in_which_they_came(gateway):
     assert [id for message in gateway.of(Results) for id in message.ids][1:] == ids
 
 
-async def test_a_query_larger_than_a_run_is_answered_in_one_piece(gateway):
-    grant(gateway, range(1, 2), each=11, max_rows=4)
-    result, outputs = await gateway.answer(1)
-    assert result.batch_rows == 11 and outputs["y"].shape == (11, 3)
-
-
 async def test_what_is_late_when_its_turn_comes_is_refused_and_the_others_run(gateway):
     occupy(gateway)
     grant(gateway, range(1, 6), _2=0.02, _4=LATE)
@@ -114,14 +108,6 @@ async def test_what_is_late_when_its_turn_comes_is_refused_and_the_others_run(ga
         ("late", "cannot be answered in time here")
     }
     assert {answer.batch_rows for answer in found if isinstance(answer, Results)} == {3}
-
-
-async def test_an_application_that_serves_late_has_late_batches_run(executor, tiny_models):
-    path = tiny_models["quick"]
-    spec = application(late="serve")
-    peer = await executor.applied(1, [resident(variant(2, path))], [spec], [path])
-    grant(peer, range(1, 4), budget_s=LATE)
-    assert {answer.batch_rows for answer in await answers(peer, range(1, 4))} == {3}
 
 
 async def test_one_cancelled_in_a_batch_that_waits_leaves_the_others_alone(gateway):
@@ -165,33 +151,47 @@ async def test_a_variant_that_leaves_serves_what_was_granted_before(gateway, exe
 async def test_malformed_queries_are_refused_by_themselves_and_the_others_run(gateway):
     header, data = encode("x", rows(1)["x"])
     good = RequestShape(1, (header,))
+    misfits = [
+        RequestShape(0, (header,)),
+        RequestShape(2, (header,)),
+        RequestShape(1, ()),
+        RequestShape(1, (header, header)),
+        RequestShape(1, (header,), ("q",)),
+        *(
+            RequestShape(1, (msgspec.structs.replace(header, **change),))
+            for change in (
+                {"nbytes": -16},
+                {"name": "z"},
+                {"datatype": "FP64"},
+                {"datatype": "INT32"},
+                {"shape": (1, 3)},
+                {"shape": (4,)},
+                {"shape": ()},
+            )
+        ),
+    ]
     # Shape, budget, and how many rows of the body are its.
-    wrong = {
-        "rows: must be from 1 to 1000000, not 0": (RequestShape(0, (header,)), 1.0, 1),
-        "budget_s: must be from -3600 to 86400, not 1e+300": (good, 1e300, 1),
-        "budget_s: must be from -3600 to 86400, not nan": (good, float("nan"), 1),
-        "x: must have the query's 2 rows, its shape is [1, 4]": (RequestShape(2, (header,)), 1.0, 1),
-        "inputs: 'x' is missing": (RequestShape(1, ()), 1.0, 0),
-        "inputs: each name may appear once": (RequestShape(1, (header, header)), 1.0, 2),
-        "outputs: 'q' is not an output of app": (RequestShape(1, (header,), ("q",)), 1.0, 1),
-        "inputs: nbytes must not be negative": (
-            RequestShape(1, (msgspec.structs.replace(header, nbytes=-16),)),
-            1.0,
-            0,
+    wrong = [
+        *(("does not fit the signature of app: ", (one, 1.0, _rows_of(one))) for one in misfits),
+        ("budget_s: must be from -3600 to 86400, not 1e+300", (good, 1e300, 1)),
+        ("budget_s: must be from -3600 to 86400, not nan", (good, float("nan"), 1)),
+        (
+            "x: FP32 [1, 4] needs 16 bytes, not 32",
+            (RequestShape(1, (msgspec.structs.replace(header, nbytes=32),)), 1.0, 2),
         ),
-        "x: FP32 [1, 4] needs 16 bytes, not 32": (
-            RequestShape(1, (msgspec.structs.replace(header, nbytes=32),)),
-            1.0,
-            2,
-        ),
-    }
-    for i, (message, (shape, budget_s, parts)) in enumerate(wrong.items()):
+    ]
+    for i, (message, (shape, budget_s, parts)) in enumerate(wrong):
         bad, fine = 100 + 3 * i, (101 + 3 * i, 102 + 3 * i)
         queries = ((fine[0], 1, 60.0), (bad, 0, budget_s), (fine[1], 1, 60.0))
         gateway.connection.send(RunBatch(1, "app", 2, 8, (shape, good), queries), [data] * (2 + parts))
         refusal, *results = await answers(gateway, (bad, *fine))
-        assert (refusal.code, refusal.message, refusal.retryable) == ("invalid", message, False)
+        assert (refusal.code, refusal.retryable) == ("invalid", False) and refusal.message.startswith(message)
         assert {result.batch_rows for result in results} == {2}
+
+
+def _rows_of(shape: RequestShape) -> int:
+    """How many rows of the body a shape of the harness takes."""
+    return sum(max(0, header.nbytes) for header in shape.inputs) // 16
 
 
 @pytest.mark.parametrize("place", [1, -1, 2**40])
@@ -224,25 +224,6 @@ async def test_a_body_that_does_not_add_up_is_nobodys(gateway):
     assert refusal.code == "invalid"
     grant(gateway, range(300, 302), max_rows=-5)
     assert {answer.batch_rows for answer in await answers(gateway, range(300, 302))} == {2}
-
-
-async def test_an_id_that_waits_already_is_refused(gateway):
-    occupy(gateway)
-    grant(gateway, range(1, 4))
-    grant(gateway, range(3, 6))
-    refusal = await gateway.next(Refusal)
-    assert (refusal.id, refusal.message) == (3, "id: 3 is waiting already")
-
-
-async def test_two_queries_of_a_grant_cannot_have_one_number(gateway):
-    header, data = encode("x", rows(1)["x"])
-    occupy(gateway)
-    gateway.connection.send(
-        RunBatch(1, "app", 2, 8, (RequestShape(1, (header,)),), ((7, 0, 600.0), (7, 0, 600.0))), [data, data]
-    )
-    refusal = await gateway.next(Refusal)
-    assert (refusal.id, refusal.message) == (7, "id: 7 is waiting already")
-    assert (await gateway.next(Results, lambda results: 7 in results.ids)).batch_rows == 1
 
 
 async def test_a_gateway_that_goes_takes_its_batches_along(gateway, executor):

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from tests.executor.harness import WAIT_S, Executor, application, order, resident, save, variant
+from tests.executor.harness import WAIT_S, application, order, resident, save, variant
 from tests.executor.test_on_arrival import InThisProcess
 from tests.gateway.alone_models import dependent
 from tests.wild import models
@@ -22,12 +22,6 @@ from workers.protocol.frames import Results
 from workers.protocol.specs import Signature, TensorSpec, ValidationSpec
 
 SIGNATURE = Signature((TensorSpec("x", "FP32", (-1, 2)),), (TensorSpec("y", "FP32", (-1, 2)),))
-
-
-@pytest.fixture
-async def executor(tmp_path):
-    async with Executor(tmp_path) as running:
-        yield running
 
 
 def saved(tmp_path, name: str):

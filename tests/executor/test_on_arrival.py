@@ -43,7 +43,7 @@ class InThisProcess(Executor):
             return self.at_once[-1]
 
         self.device.device_loop.start = noted
-        self._tasks = [asyncio.create_task(self.device.run()), asyncio.create_task(self.device.tick())]
+        self._tasks = [asyncio.create_task(self.device.device_loop.run()), asyncio.create_task(self.device.tick())]
         server = PeerServer(self.device, Measuring(self.device), identity.of(self.info))
         self._listener = await asyncio.get_running_loop().create_unix_server(
             server.connection, self.endpoint.removeprefix("unix:")

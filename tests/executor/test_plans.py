@@ -8,19 +8,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-import pytest
-
 from tests.executor.harness import Executor, application, resident, rows, turning, variant
 from workers.executor.residency import BREAK_GRACE_S
 from workers.protocol.frames import ExecutorState, Moved, Refusal, Results, StateReport
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture
-async def executor(tmp_path):
-    async with Executor(tmp_path) as running:
-        yield running
 
 
 def warm(state: ExecutorState) -> dict[str, bool]:

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from tests.executor.harness import CORE, WIDE, Executor, Peer, application, order, resident, rows, turning, variant
-from tools.waiting import eventually
 from workers import identity
 from workers.executor import gpu
 from workers.executor.__main__ import GRACE_S, read_device
@@ -103,31 +102,6 @@ async def test_what_cannot_be_finished_in_time_or_is_new_is_handed_back_on_sigte
         assert await ended == 0
 
 
-def test_it_dies_with_a_killed_parent(tmp_path):
-    info = DeviceInfo("box/cpu0", "cpu", "test", "", (CORE,), None, 0, f"unix:{tmp_path}/e.sock")
-    # A parent that starts an executor, tells its pid, and is killed without a chance to clean up.
-    code = f"""
-import os, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-m", "workers.executor", "--device",
-                          {msgspec.json.encode(info).decode()!r}, "--parent", str(os.getpid())])
-print(child.pid, flush=True)
-time.sleep(60)
-"""
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    pid = int(parent.stdout.readline())
-    eventually(lambda: (tmp_path / "e.sock").exists())
-    parent.kill()
-    parent.wait(60)
-    eventually(lambda: not (_alive(pid)))
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 @pytest.mark.parametrize(
     ("change", "settings", "message"),
     [
@@ -187,19 +161,6 @@ def test_cores_that_do_not_exist_are_named():
     info = DeviceInfo("box/cpu0", "cpu", "test", "", (4095,), None, 0, "unix:/e")
     with pytest.raises(ValueError, match=r"cores \[4095\] of device box/cpu0"):
         bind_cores(info)
-
-
-def test_a_parent_that_is_gone_already_is_noticed(tmp_path):
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    done = subprocess.run(
-        [sys.executable, "-m", "workers.executor", "--device", "{}", "--parent", str(child.pid)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode in (1, -signal.SIGKILL)
-    assert f"parent {child.pid} is gone" in done.stderr
 
 
 async def test_what_ended_it_stays_for_a_daemon_that_was_not_its_parent(tmp_path):

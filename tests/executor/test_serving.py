@@ -10,10 +10,8 @@ import asyncio
 import msgspec
 import numpy as np
 import onnxruntime as ort
-import pytest
-from onnx import TensorProto, helper
 
-from tests.executor.harness import Executor, application, resident, rows, save, variant
+from tests.executor.harness import Executor, application, resident, rows, variant
 from workers.protocol.control import Overload
 from workers.protocol.frames import (
     Hello,
@@ -25,13 +23,6 @@ from workers.protocol.frames import (
     Withdraw,
 )
 from workers.protocol.framing import PREFIX, VERSION
-from workers.protocol.specs import Signature, TensorSpec
-
-
-@pytest.fixture
-async def executor(tmp_path):
-    async with Executor(tmp_path) as running:
-        yield running
 
 
 async def test_a_query_larger_than_the_largest_batch_is_answered_in_one_piece(executor, tiny_models):
@@ -42,54 +33,6 @@ async def test_a_query_larger_than_the_largest_batch_is_answered_in_one_piece(ex
     assert result.batch_rows == 11
     expected = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, arrays)[0]
     np.testing.assert_allclose(outputs["y"], expected, rtol=1e-4, atol=1e-5)
-
-
-async def test_answers_equal_in_process_onnxruntime(executor, tiny_models):
-    path = tiny_models["medium"]
-    gateway = await executor.applied(1, [resident(variant(7, path, accuracy=91.5))], [application()], [path])
-    inputs = {id: rows(1 + id % 3, seed=id) for id in range(24)}
-    for first in range(0, 24, 6):
-        gateway.grant({id: inputs[id] for id in range(first, first + 6)}, variant=7, number=first)
-    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    for id, arrays in inputs.items():
-        result, outputs = await gateway.answer(id)
-        assert (result.variant, result.accuracy, result.batch_rows) == ("v7", 91.5, 12)
-        np.testing.assert_allclose(outputs["y"], session.run(None, arrays)[0], rtol=1e-4, atol=1e-5)
-
-
-async def test_text_goes_through_a_string_model(executor, tmp_path):
-    path = save(
-        tmp_path / "text.onnx",
-        [helper.make_node("Identity", ["s"], ["t"])],
-        [helper.make_tensor_value_info("s", TensorProto.STRING, ["b", 2])],
-        [helper.make_tensor_value_info("t", TensorProto.STRING, ["b", 2])],
-    )
-    spec = application(signature=Signature((TensorSpec("s", "BYTES", (-1, 2)),), (TensorSpec("t", "BYTES", (-1, 2)),)))
-    gateway = await executor.applied(1, [resident(variant(1, path))], [spec], [path])
-    words = np.array([["grün", ""], ["b", "日本"]], dtype=object)
-    _, outputs = await gateway.query({"s": words})
-    expected = b"".join(len(w.encode()).to_bytes(4, "little") + w.encode() for w in words.ravel())
-    assert outputs["t"] == expected
-
-
-async def test_wrong_queries_are_refused_by_field(executor, tiny_models):
-    path = tiny_models["quick"]
-    gateway = await executor.applied(1, [resident(variant(1, path))], [application()], [path])
-    good = rows(2)["x"]
-    wrong = {
-        "x: datatype must be FP32, not FP64": {"arrays": {"x": good.astype(np.float64)}},
-        "x: shape must be [-1, 4], not [2, 3]": {"arrays": {"x": good[:, :3]}},
-        "x: shape must be [-1, 4], not [8]": {"arrays": {"x": good.reshape(-1)}},
-        "inputs: 'x' is missing": {"arrays": {}, "rows": 2},
-        "inputs: 'z' is not an input of app": {"arrays": {"x": good, "z": good}},
-        "x: must have the query's 3 rows, its shape is [2, 4]": {"arrays": {"x": good}, "rows": 3},
-        "rows: must be from 1 to 1000000, not 0": {"arrays": {"x": good[:0]}},
-        "outputs: 'q' is not an output of app": {"arrays": {"x": good}, "outputs": ("q",)},
-    }
-    for message, given in wrong.items():
-        refusal, _ = await gateway.query(**given)
-        assert (refusal.code, refusal.message, refusal.retryable) == ("invalid", message, False)
-    assert isinstance((await gateway.query({"x": good}))[0], Results)
 
 
 async def test_hopeless_queries_are_shed_or_served_as_the_application_says(executor, tiny_models):
@@ -121,12 +64,6 @@ async def test_a_peer_that_breaks_the_protocol_loses_only_its_own_connection(exe
     for peer in (silent, garbage, stranger, posing, single):
         await asyncio.wait_for(peer.closed.wait(), 60)
     assert isinstance((await gateway.query(rows(1)))[0], Results)
-
-
-async def test_what_is_not_here_is_refused_retryably(executor):
-    empty = await executor.peer()
-    refusal, _ = await empty.query(rows(1))
-    assert (refusal.code, refusal.retryable) == ("not_resident", True)
 
 
 async def test_a_query_that_is_cancelled_while_it_runs_is_answered_as_ever(executor, tiny_models):

@@ -296,7 +296,7 @@ async def parsed(*catalogs: Catalog):
     parsing = Parsing(lambda: present[0], 1 << 20)
     order = ParseOrder(json.dumps(texts(10)).encode(), b"identity", 1 << 20, 64, "words", None)
     parsing.submit(Parse("a", order, lambda _, found: outcome.set_result(found)))
-    await eventually_async(lambda: parsing._packed is not None or outcome.done())
+    await eventually_async(lambda: "signatures" in vars(catalogs[0]) or outcome.done())
     present[0] = catalogs[-1]
     yield await outcome
     await parsing.close()

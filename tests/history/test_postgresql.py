@@ -54,6 +54,6 @@ def test_processes_on_postgresql_record_each_second_once(tmp_path, clean_redis):
     assert sum(recorded) == 40, recorded
     process = manage("shell", "-v", "0", "-c", READ)
     resolutions, sums, folds = json.loads(process.stdout.read())
-    assert resolutions == [60, 600, 21600]
+    assert resolutions == [10, 300, 3600]
     assert sums == [True, True, True]
     assert folds == 1

@@ -119,21 +119,6 @@ async def test_other_requests_get_a_clear_answer(settings, method, path, status)
             assert answer.json()["status"] == status and answer.json()["detail"]
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [b"\x00\xff\x16\x03\x01nonsense\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 200_000],
-)
-async def test_what_is_no_http_ends_its_own_connection_only(settings, raw):
-    async with served(settings) as (_, client):
-        reader, writer = await asyncio.open_connection(settings.node_http.host, settings.node_http.port)
-        writer.write(raw)
-        writer.write_eof()
-        with contextlib.suppress(ConnectionError):
-            assert not (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 200")
-        writer.close()
-        assert (await client.get("/health")).status_code == 200
-
-
 def test_a_taken_address_names_the_variable(settings):
     with http.listen(settings.node_http), pytest.raises(OSError, match=r"NEREUS_NODE_HTTP=127\.0\.0\.1:"):
         http.listen(settings.node_http)

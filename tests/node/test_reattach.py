@@ -15,7 +15,7 @@ import pytest
 from tests.node.conftest import STAND_IN
 from tests.node.test_supervision import Supervised, supervised
 from workers.node.executor_process import ExecutorProcess, pid_path, read_pid
-from workers.node.losses import how_another_ended
+from workers.node.losses import how_it_ended
 from workers.protocol import endings, run_record
 
 #: a daemon that is a process of its own: argv is the home, then the executor's further arguments
@@ -157,5 +157,5 @@ def test_what_a_process_left_tells_how_it_ended_where_its_exit_status_is_unknown
     path = tmp_path / "x.fault"
     if note is not None:
         path.write_text(note)
-    loss = how_another_ended(path, oom_killed)
+    loss = how_it_ended(None, True, oom_killed, path)
     assert (loss.reason, loss.crashed) == (reason, crashed)

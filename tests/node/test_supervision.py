@@ -172,8 +172,8 @@ async def test_a_command_that_does_not_exist_is_a_loss_not_a_crash(home):
         (-99, True, False, False),
     ],
 )
-def test_a_crash_is_distinguished_from_other_ends_by_the_exit_status(code, answered, oom_killed, crashed):
-    loss = how_it_ended(code, answered, oom_killed)
+def test_a_crash_is_distinguished_from_other_ends_by_the_exit_status(tmp_path, code, answered, oom_killed, crashed):
+    loss = how_it_ended(code, answered, oom_killed, tmp_path / "none.fault")
     assert loss.crashed is crashed
     assert loss.reason
 

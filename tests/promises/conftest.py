@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from registry import clock
 from registry.models import Node
-from scheduler import telemetry
 from scheduler.control.planner import make_plan
 from scheduler.promises import windows
+from tests.control import world
 from tests.control.world import application, listening, node, seen, variant
-from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ApplicationStats
 
 
@@ -29,8 +27,7 @@ def report(second: float, queries: int = 20, in_time: int | None = None, accurac
         accuracy_sum=good * accuracy,
         normalized_sum=good * accuracy,
     )
-    stats = GatewayStats(applications={"digits": counts}, ready=True)
-    telemetry.record(telemetry.GATEWAY_STREAM, telemetry.gateway_second("g", stats, clock.wall() - second))
+    world.second({"digits": counts}, second)
 
 
 @pytest.fixture

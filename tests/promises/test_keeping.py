@@ -3,10 +3,7 @@
 They are corrected by how past ones fared.
 """
 
-import base64
-import json
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
@@ -91,9 +88,8 @@ def test_what_came_in_the_window_is_compared(clean_redis, cluster):
     assert keeping.compare() == 0
 
 
-@pytest.mark.parametrize("ago", [11.0, 20.0])
-def test_a_promise_that_waits_for_its_task_is_left_to_it(cluster, ago):
-    promise = past(ago=ago)
+def test_a_promise_waits_until_its_window_is_over_and_reported(cluster):
+    promise = past(ago=10.0 + keeping.REPORTED_S - 1.0)
     assert keeping.compare() == 0
     promise.refresh_from_db()
     assert promise.state == State.WAITING
@@ -107,53 +103,17 @@ def test_a_promise_whose_conditions_changed_is_void(cluster):
     assert (promise.state, promise.observed) == (State.VOID, {})
 
 
-def queued(redis) -> list[tuple[dict, float]]:
-    """Take the tasks that end promises: their arguments and seconds until they begin."""
-    messages = [json.loads(message) for message in redis.lrange("nereus:celery:control", 0, -1)]
-    redis.delete("nereus:celery:control")
-    found = []
-    for message in messages:
-        if message["headers"]["task"] == keeping.TASK:
-            due, expires = (datetime.fromisoformat(message["headers"][name]) for name in ("eta", "expires"))
-            assert expires > due
-            left_s = (due - datetime.now(UTC)).total_seconds()
-            found.append((json.loads(base64.b64decode(message["body"]))[1], left_s))
-    return found
-
-
-def test_a_promise_is_compared_once_its_window_is_over_and_reported(clean_redis, cluster, later):
+def test_upkeep_compares_a_promise_once_and_what_changes_later_does_not_matter(clean_redis, cluster, later):
     tasks.promise()
     promise = Promise.objects.get()
-    [(arguments, left_s)] = queued(clean_redis)
-    assert left_s == pytest.approx(promise.window_s + keeping.REPORTED_S, abs=2.0)
     later(promise.window_s + keeping.REPORTED_S)
     for ago in range(promise.window_s, 0, -1):
         report(ago + keeping.REPORTED_S)
-    tasks.promise_over(**arguments)
+    tasks.tend()
     promise.refresh_from_db()
     assert promise.state == State.COMPARED and promise.observed["digits"]["items"] > 0
-    # What changes later does not matter.
     Variant.objects.filter(name="good").update(excluded=True)
-    assert keeping.compare() == 0 and queued(clean_redis) == []
-    tasks.promise_over(**arguments)
-    assert Promise.objects.get().observed == promise.observed
-
-
-def test_what_changes_within_the_window_voids_it(clean_redis, cluster, later):
-    tasks.promise()
-    [(arguments, _)] = queued(clean_redis)
-    Variant.objects.filter(name="good").update(excluded=True)
-    later(Promise.objects.get().window_s + keeping.REPORTED_S)
-    tasks.promise_over(**arguments)
-    assert (Promise.objects.get().state, queued(clean_redis)) == (State.VOID, [])
-
-
-def test_a_look_that_comes_too_early_is_repeated(clean_redis, cluster):
-    """A wall clock that was set forward releases tasks at once."""
-    promise = past(ago=6.0)
-    tasks.promise_over(promise.pk)
-    [(arguments, left_s)] = queued(clean_redis)
-    assert arguments == {"pk": promise.pk} and left_s == pytest.approx(8.0, abs=1.0)
+    assert keeping.compare() == 0
 
 
 def test_intervals_are_widened_as_past_promises_missed(cluster):

@@ -21,7 +21,6 @@ from scheduler.promises.windows import (
 from scheduler.simulation.controller import Controller
 from scheduler.simulation.scenario import ControlSettings
 from scheduler.stacks import strategies
-from scheduler.stacks.ramsis import strategy as by_policy
 
 from .worlds import problem, world
 
@@ -120,19 +119,3 @@ def test_run_times_go_through_the_median_and_the_95th_percentile():
     assert ratios[9] < 1.0 < ratios[10]
     assert math.isclose(ratios[18], 1 / 0.8, rel_tol=0.03)
     assert set(run_ratios(1.0)) == {1.0}
-
-
-def test_with_policies_the_long_run_is_promised_by_their_decision_process():
-    made = world(demand=60.0, stack="ramsis")
-    found = simulated(made, windows=FEW).applications["digits"]
-    assert found.by_process
-    assert found.accuracy_interval.holds(found.accuracy)
-    assert found.violations_interval.holds(found.violations)
-    # The plan's own accuracy is for its demand, of both applications together.
-    assert found.accuracy == pytest.approx(made.allocation.accuracy, abs=3.0)
-    assert not simulated(world(stack="proteus"), windows=FEW).applications["digits"].by_process
-
-
-def test_above_all_policies_there_is_no_process():
-    made = world(demand=60.0, stack="ramsis")
-    assert by_policy.promised(made.problem, made.allocation, {"digits": 1e6}) == {}

@@ -123,6 +123,18 @@ DEPENDENT = {
     "from a sum of three millions on": sum_above(3e6),
     "from a million in a list on": flagged(("limits", np.array([1e6, 2e6, 3e6, 4e6], np.float32))),
     "from a number of an operator's own on": flagged(None),
+    "from the largest of a long list on": model(
+        [
+            node("ReduceMax", ["limits"], ["most"], keepdims=0),
+            node("Greater", ["x", "most"], ["g"]),
+            node("Cast", ["g"], ["f"], to=F),
+            node("ReduceMax", ["f"], ["m"], keepdims=0),
+            node("Add", ["x", "m"], ["y"]),
+        ],
+        X,
+        Y,
+        [("limits", np.arange(1, 21, dtype=np.float32) * np.float32(1e7))],
+    ),
     "beside a text that the model knows": model(
         [
             node("LabelEncoder", ["x"], ["k"], domain="ai.onnx.ml", keys_strings=["vip"], values_int64s=[1]),

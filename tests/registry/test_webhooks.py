@@ -152,18 +152,18 @@ def test_events_go_to_those_that_want_them(monkeypatch):
 
 
 def test_so_many_deliveries_wait_at_most_and_those_of_a_lost_worker_are_forgotten(clean_redis):
-    one, now = hook(), clock.wall()
-    waiting = {f"delivery {number}": now for number in range(webhooks.MOST_WAITING)}
-    text = outgoing.body("plan", {})
-    live.client().zadd(webhooks._key(one.pk), waiting)
+    one, text = hook(), outgoing.body("plan", {})
+    for _ in range(webhooks.MOST_WAITING):
+        webhooks._keep(one.pk, outgoing.body("plan", {}))
     assert not webhooks._queue(one.pk, text)
-    # Two of them were lost: one long ago, the other under a clock that was ahead.
-    live.client().zadd(webhooks._key(one.pk), {"delivery 0": now - webhooks.LOST_S - 1, "delivery 1": now + 86_400})
-    assert webhooks._queue(one.pk, text) and webhooks._queue(one.pk, outgoing.body("plan", {}))
+    lost = next(iter(webhooks._waiting(one.pk)))
+    at = clock.stamp(clock.steady() - webhooks.LOST_S - 1)
+    live.client().hset(webhooks._key(one.pk), lost, json.dumps({"at": at, "event": "plan", "tries": 0, "again": 0.0}))
+    assert webhooks._queue(one.pk, text)
     assert not webhooks._queue(one.pk, outgoing.body("plan", {}))
     Webhook.objects.all().delete()
     webhooks._deliver(one.pk, text, 0)
-    assert live.client().zcard(webhooks._key(one.pk)) == webhooks.MOST_WAITING - 1
+    assert len(webhooks._waiting(one.pk)) == webhooks.MOST_WAITING - 1
 
 
 def test_people_see_when_a_failed_delivery_is_tried_again(inside, receiver, clean_redis):

@@ -17,20 +17,16 @@ from scheduler.models import KnownRepair, WorkLease
 from scheduler.repairs import facts, known, listing
 from scheduler.repairs.checks import planning
 from scheduler.repairs.in_time import in_time
-from tests.control.world import application, variant
+from tests.control.world import application, second, variant
 from tests.repairs.looks import found, plan
-from workers.protocol import control
 from workers.protocol.specs import ApplicationStats
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis", "fresh")]
 
 
 def arrive(arrived: int, refused: int, seconds: int = 60) -> None:
-    now = clock.wall()
     for ago in range(seconds, 0, -1):
-        counts = {"digits": ApplicationStats(arrived=arrived, dropped=refused)}
-        stats = control.GatewayStats(applications=counts, ready=True)
-        telemetry.record(telemetry.GATEWAY_STREAM, telemetry.gateway_second("g", stats, now - ago))
+        second({"digits": ApplicationStats(arrived=arrived, dropped=refused)}, ago)
 
 
 def test_demand_above_capacity_in_numbers_once_it_is_no_burst(world, lasting, monkeypatch):
@@ -48,9 +44,7 @@ def test_demand_above_capacity_in_numbers_once_it_is_no_burst(world, lasting, mo
 
 def answer(late: int, seconds: int, arrived: int = 100) -> None:
     for ago in range(seconds, 0, -1):
-        counts = ApplicationStats(arrived=arrived, in_time=arrived - late, late=late)
-        stats = control.GatewayStats(applications={"digits": counts}, ready=True)
-        telemetry.record(telemetry.GATEWAY_STREAM, telemetry.gateway_second("g", stats, clock.wall() - ago))
+        second({"digits": ApplicationStats(arrived=arrived, in_time=arrived - late, late=late)}, ago)
 
 
 def test_late_answers_are_raised_once_and_are_over_only_when_few_are_late(world, lasting):

@@ -32,7 +32,7 @@ from .worlds import in_force
 pytestmark = pytest.mark.wide
 
 #: strategies that solve a decision process for each group of devices, which takes a second an example
-SLOW = {name for paper in PAPERS.values() for name in paper.strategies if name in paper.promises or paper.policies}
+SLOW = {name for paper in PAPERS.values() for name in paper.strategies if paper.policies}
 
 
 # --- strategies ------------------------------------------------------------------------------------------------------

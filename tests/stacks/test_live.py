@@ -5,23 +5,19 @@ Rows and Redis are real, and so is the setting that operators have.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import msgspec
 import pytest
 
 from registry.models import Variant
-from scheduler import telemetry
 from scheduler.api.serializers import PlanDetailSerializer
 from scheduler.control.planner import make_plan
 from scheduler.models import Plan
 from scheduler.promises import present
-from tests.control.world import application, listening, node, variant
+from tests.control.world import application, arrive, listening, node, variant
 from workers.dispatch import stacks
 from workers.protocol import specs
-from workers.protocol.control import GatewayStats
-from workers.protocol.specs import ApplicationStats
 
 pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
@@ -50,15 +46,6 @@ def stack(settings):
     return choose
 
 
-def arrive(rate: int) -> None:
-    """A gateway's report of the last seconds for each application."""
-    now = time.time()
-    for ago in range(20, 0, -1):
-        counts = {name: ApplicationStats(arrived=rate, arrived_rows=rate) for name in ("digits", "letters")}
-        second = telemetry.gateway_second("g", GatewayStats(applications=counts, ready=True), now - ago)
-        telemetry.record(telemetry.GATEWAY_STREAM, second)
-
-
 def hosts(plan: Plan) -> dict[str, list[str]]:
     return {d["device"]: [r["variant"]["name"] for r in d["residents"]] for d in plan.wire["devices"]}
 
@@ -77,7 +64,7 @@ def test_it_plans_what_gateways_can_follow(name, cluster, stack):
 def test_a_static_plan_outlives_the_demand_it_was_made_for(cluster, stack):
     stack("clipper-ha")
     first = make_plan("manual")
-    arrive(150)
+    arrive(("digits", "letters"), 150)
     second = make_plan("period")
     assert hosts(second) == hosts(first)
     assert second.demand > first.demand
@@ -87,7 +74,7 @@ def test_a_static_plan_outlives_the_demand_it_was_made_for(cluster, stack):
 def test_greedy_scaling_goes_on_from_the_plan_in_force(cluster, stack):
     stack("infaas-accuracy")
     first = make_plan("manual")
-    arrive(45)
+    arrive(("digits", "letters"), 45)
     second = make_plan("period")
     kept = {device: variants for device, variants in hosts(first).items() if variants}
     assert kept and all(hosts(second)[device] == variants for device, variants in kept.items())
@@ -120,7 +107,7 @@ def test_a_stored_plan_that_cannot_be_read_counts_as_none(cluster, stack):
 def test_policies_travel_with_the_plan(cluster, stack):
     stack("ramsis")
     make_plan("manual")
-    arrive(150)
+    arrive(("digits", "letters"), 150)
     plan = make_plan("period")
     wire = msgspec.convert(plan.wire, specs.PlanSpec)
     names = {v.pk: v.name for v in Variant.objects.all()}

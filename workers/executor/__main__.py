@@ -34,7 +34,6 @@ from .process import (
     bind,
     bind_cores,
     confine,
-    die_with_parent,
     limit_memory,
     listening_socket,
     memory_limit,
@@ -57,10 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="workers.executor", description="Serve one device.")
     parser.add_argument("--device", required=True, help="a DeviceInfo as JSON, or a file that holds it")
     parser.add_argument("--models", type=Path, help="the folder of the models (default: cache in NEREUS_HOME)")
-    parser.add_argument("--parent", type=int, help="pid of the parent, to be killed when it goes (default: live on)")
     given = parser.parse_args(arguments)
-    if given.parent is not None:
-        die_with_parent(given.parent)
     try:
         settings = Settings.from_environ()
         device = read_device(given.device)
@@ -132,7 +128,7 @@ async def serve(
     device = DeviceService(info, runtime, Peers(), settings.queue_rows, settings.profile_share)
     measuring = Measuring(device)
     server = PeerServer(device, measuring, own)
-    running = loop.create_task(device.run())
+    running = loop.create_task(device.device_loop.run())
     ticking = loop.create_task(device.tick())
     here, remote = listeners
     listening = await loop.create_unix_server(server.connection, sock=here, backlog=128)

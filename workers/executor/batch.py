@@ -183,7 +183,7 @@ def _alike(
     ids, places, budgets = zip(*queries, strict=True)
     count, least = len(ids), min(budgets)
     # A budget that is no number may hide from min and max.
-    if not _LEAST <= least <= max(budgets) <= _MOST or math.isnan(sum(budgets)) or len(set(ids)) != count:
+    if not _LEAST <= least <= max(budgets) <= _MOST or math.isnan(sum(budgets)):
         return None
     if len(checked) == 1 and not any(places):
         first = checked[0]
@@ -209,7 +209,6 @@ def _one_by_one(
     """Columns of the valid queries with their inputs, and (id, error text) of the others."""
     starts, wanted = _starts(message)
     columns: list[tuple[int, float, CheckedShape, dict[str, np.ndarray]]] = []
-    valid: set[int] = set()
     wrong: list[tuple[int, str]] = []
     for (id, place, budget_s), at in zip(message.queries, starts, strict=True):
         try:
@@ -223,17 +222,10 @@ def _one_by_one(
             shape = shapes[place]
             if isinstance(shape, str):
                 raise InvalidQuery(shape)
-            if id in valid:
-                raise InvalidQuery(waits_already(id))
             columns.append((id, budget_s, shape, shape.arrays(body, at)))
-            valid.add(id)
         except InvalidQuery as error:
             wrong.append((id, str(error)))
     return *map(list, zip(*columns, strict=True) if columns else ([], [], [], [])), wrong
-
-
-def waits_already(id: int) -> str:
-    return f"id: {id} is waiting already"
 
 
 def _starts(message: ReceivedBatch) -> tuple[list[tuple[int, ...]], int]:

@@ -38,14 +38,6 @@ class BatchQueue:
     def needs(self, variant: int) -> bool:
         return any(batch.variant == variant and batch.rows for batch in self.waiting)
 
-    def holds(self, connection: FrameConnection, ids: Collection[int]) -> set[int]:
-        """Return those of a gateway's queries that wait here."""
-        waiting_ids: set[int] = set()
-        for batch in self.waiting:
-            if batch.connection is connection:
-                waiting_ids.update(batch.ids)
-        return waiting_ids.intersection(ids)
-
     def withdraw(self, connection: FrameConnection, id: int) -> bool:
         """Take one query out; False where it does not wait here."""
         for batch in self.waiting:

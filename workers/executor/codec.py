@@ -15,6 +15,7 @@ import numpy as np
 
 from workers.protocol.datatypes import NUMPY
 from workers.protocol.frames import Buffer, TensorHeader
+from workers.v2.tensors import TensorError, split_bytes
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES: dict[str, np.dtype] = {**NUMPY, "BF16": BF16}
@@ -35,43 +36,28 @@ def decode(header: TensorHeader, data: memoryview) -> np.ndarray:
     Raises:
         CodecError: unknown datatype, a size that does not fit the shape, or BYTES that are not UTF-8.
     """
-    if any(size < 0 for size in header.shape):
-        raise CodecError(f"{header.name}: shape {list(header.shape)} must not have negative sizes")
-    count = math.prod(header.shape)
-    if header.datatype == "BYTES":
-        return _strings(header.name, data, count).reshape(header.shape)
-    dtype = DTYPES.get(header.datatype)
+    name, datatype, shape = header.name, header.datatype, header.shape
+    if any(size < 0 for size in shape):
+        raise CodecError(f"{name}: shape {list(shape)} must not have negative sizes")
+    count = math.prod(shape)
+    if datatype == "BYTES":
+        try:
+            texts = [str(element, "utf-8") for element in split_bytes(data)]
+        except TensorError as error:
+            raise CodecError(f"{name}: {error}") from None
+        except UnicodeDecodeError:
+            raise CodecError(f"{name}: elements must be UTF-8 text") from None
+        if len(texts) != count:
+            raise CodecError(f"{name}: has {len(texts)} BYTES elements; shape {list(shape)} takes {count}")
+        return np.fromiter(texts, object, count).reshape(shape)
+    dtype = DTYPES.get(datatype)
     if dtype is None:
-        raise CodecError(f"{header.name}: datatype {header.datatype!r} must be BYTES or one of {', '.join(DTYPES)}")
+        raise CodecError(f"{name}: datatype {datatype!r} must be BYTES or one of {', '.join(DTYPES)}")
     if count * dtype.itemsize != len(data):
-        raise CodecError(
-            f"{header.name}: {header.datatype} {list(header.shape)} needs {count * dtype.itemsize} bytes,"
-            f" not {len(data)}"
-        )
+        raise CodecError(f"{name}: {datatype} {list(shape)} needs {count * dtype.itemsize} bytes, not {len(data)}")
     array = np.frombuffer(data, dtype=dtype)
     # A frame's body begins anywhere; kernels may rely on aligned elements.
-    return (array if array.flags.aligned else array.copy()).reshape(header.shape)
-
-
-def _strings(name: str, data: memoryview, count: int) -> np.ndarray:
-    # Each element takes at least its length, so a huge shape is refused before anything is allocated for it.
-    if count * _LENGTH.size > len(data):
-        raise CodecError(f"{name}: {count} BYTES elements need more than {len(data)} bytes")
-    elements, offset = np.empty(count, dtype=object), 0
-    for i in range(count):
-        start = offset + _LENGTH.size
-        if start > len(data):
-            raise CodecError(f"{name}: element {i} of {count} begins behind the end of the data")
-        offset = start + _LENGTH.unpack_from(data, offset)[0]
-        if offset > len(data):
-            raise CodecError(f"{name}: element {i} of {count} ends behind the end of the data")
-        try:
-            elements[i] = str(data[start:offset], "utf-8")
-        except UnicodeDecodeError:
-            raise CodecError(f"{name}: element {i} must be UTF-8 text") from None
-    if offset != len(data):
-        raise CodecError(f"{name}: {len(data) - offset} bytes are left after {count} elements")
-    return elements
+    return (array if array.flags.aligned else array.copy()).reshape(shape)
 
 
 def encode(name: str, array: np.ndarray) -> tuple[TensorHeader, Buffer]:

@@ -10,23 +10,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from workers.confinement.limits import lower_priority
-from workers.protocol.control import Drift, Overload
+from workers.protocol.control import Drift
 from workers.protocol.frames import ExecutorState, Relay, StateReport, StatsReport
 from workers.protocol.specs import DeviceInfo, DeviceState
 
-from .accounting import DeferredAccounting
+from .accounting import Accounts
 from .batch_queue import BatchQueue
 from .device_loop import DeviceLoop
 from .exclusive import WorkKind
 from .intake import Intake
 from .loaded import DeviceResidents, Role
 from .lull_checks import LullChecks
-from .meters import Meters
 from .peers import Peers
 from .replies import Replies
 from .residency import Residency
 from .runtime import Runtime
-from .stats import DeviceSecond
 
 _LOADER_NICE = 10
 #: characters of a state's detail, far below what its readers accept
@@ -45,24 +43,22 @@ class DeviceService:
         self.peers = peers
         self._loop = asyncio.get_running_loop()
         self._loader = ThreadPoolExecutor(1, "loader", initializer=self._renice)
-        self._meters = Meters(info.id)
-        self._second = DeviceSecond(time.monotonic())
-        self._accounting = DeferredAccounting(self._second, self._meters)
         self.residents = DeviceResidents()
+        self._accounts = Accounts(info.id, self.residents, time.monotonic())
         self.queue = BatchQueue()
-        self._replies = Replies(info.id, peers, self.residents, self._meters, self._second)
+        self._replies = Replies(info.id, peers, self.residents, self._accounts)
         self.device_loop = DeviceLoop(
             info,
             runtime.watchdog,
             self.residents,
             self.queue,
             self._replies,
-            self._accounting,
+            self._accounts,
             profile_share,
             on_change=self.changed,
         )
         self.intake = Intake(
-            self.residents, self.queue, self.device_loop, self._replies, self._second, queue_rows, peers.lease
+            self.residents, self.queue, self.device_loop, self._replies, self._accounts, queue_rows, peers.lease
         )
         self.residency = Residency(
             runtime,
@@ -71,11 +67,10 @@ class DeviceService:
             peers,
             self._replies,
             load=self.load,
-            exclusive=functools.partial(self.exclusive, WorkKind.PLAN),
+            exclusive=functools.partial(self.device_loop.exclusive, WorkKind.PLAN),
             on_change=self.changed,
         )
-        self._lull_checks = LullChecks(info.id, self.residents, self.exclusive, peers.report)
-        self.draining = False
+        self._lull_checks = LullChecks(info.id, self.residents, self.device_loop.exclusive, peers.report)
         self._reported_rows = 0
 
     def _renice(self) -> None:
@@ -92,7 +87,7 @@ class DeviceService:
             device=self.info.id,
             plan_version=self.residency.plan_version,
             warm=tuple(loaded.wire() for loaded in self.residents.variants.values() if not loaded.closing),
-            draining=self.draining or bool(self.queue.closed),
+            draining=bool(self.queue.closed),
             queued=self.queue.rows_by_application(),
             busy_s=self.device_loop.busy_s(time.monotonic()),
             errors=self.residency.errors,
@@ -104,7 +99,7 @@ class DeviceService:
         errors = sorted(self.residency.errors.items())
         return DeviceState(
             device=self.info.id,
-            state="draining" if self.draining or self.queue.closed else "up",
+            state="draining" if self.queue.closed else "up",
             plan_version=self.residency.plan_version,
             warm=tuple(sorted(loaded.id for loaded in self.residents.variants.values() if not loaded.closing)),
             detail="; ".join(f"{name}: {text}" if name else text for name, text in errors)[:_MOST_DETAIL],
@@ -115,18 +110,12 @@ class DeviceService:
         self.peers.report(StateReport(self.device_state()))
         self.device_loop.wake()
 
-    def set_draining(self, draining: bool) -> None:
-        """Ask gateways to stop or resume sending; queries that still arrive are queued."""
-        if draining != self.draining:
-            self.draining = draining
-            self.changed()
-
     def metrics(self) -> str:
-        self._accounting.settle()
+        self._accounts.settle()
         roles = {role.value: 0 for role in Role}
         for loaded in self.residents.variants.values():
             roles[loaded.role.value] += 1
-        return self._meters.text(self.queue.rows, roles)
+        return self._accounts.meters.text(self.queue.rows, roles)
 
     async def tick(self) -> None:
         """Report waiting rows and overdue runs ten times a second, statistics once."""
@@ -134,9 +123,12 @@ class DeviceService:
         while True:
             await asyncio.sleep(0.1)
             ticks += 1
-            self._accounting.settle()
-            rows = self.queue.rows
-            if rows or self._reported_rows or self.device_loop.overdue(time.monotonic()):
+            self._accounts.settle()
+            rows, now = self.queue.rows, time.monotonic()
+            overdue = self.device_loop.overdue(now)
+            if overdue:
+                self.device_loop.hand_back_late(self.queue.waiting, now)
+            if rows or self._reported_rows or overdue:
                 self.peers.send_to_gateways(self.state())
                 self._reported_rows = rows
             if ticks % 10 == 0:
@@ -148,16 +140,14 @@ class DeviceService:
                     tidying = self._loop.create_task(self.residency.tidy())
 
     def _report_second(self) -> None:
-        now, second = time.monotonic(), self._second
-        loaded = self.residents.variants
-        overloads = second.overloads()
-        memory = self.runtime.memory_used()
-        self.peers.report(
-            StatsReport(second.close(now, self.info.id, self.queue.rows, memory, self.residency.plan_version, loaded))
+        now = time.monotonic()
+        stats, overloads = self._accounts.close(
+            now, self.queue.rows, self.runtime.memory_used(), self.residency.plan_version
         )
-        for name, arrived, refused in overloads:
-            self.peers.report(Relay(Overload(device=self.info.id, application=name, arrived=arrived, refused=refused)))
-        for variant in loaded.values():
+        self.peers.report(StatsReport(stats))
+        for overload in overloads:
+            self.peers.report(Relay(overload))
+        for variant in self.residents.variants.values():
             ratio = variant.drifted(now)
             if ratio is not None:
                 self.peers.report(Relay(Drift(device=self.info.id, variant=variant.id, ratio=ratio)))
@@ -166,13 +156,6 @@ class DeviceService:
 
     async def load(self, call: Callable[..., Any], *args: Any) -> Any:
         return await self._loop.run_in_executor(self._loader, call, *args)
-
-    def exclusive(self, kind: WorkKind, call: Callable[[], Any], **terms: Any) -> asyncio.Future:
-        return self.device_loop.exclusive(kind, call, **terms)
-
-    async def run(self) -> None:
-        """Serve; returns once :meth:`stop` was called and nothing waits any more."""
-        await self.device_loop.run()
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new queries, finish waiting ones for up to ``grace_s``, refuse the rest."""

@@ -21,7 +21,7 @@ import functools
 import math
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from workers import log
@@ -30,7 +30,7 @@ from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import DeviceInfo
 
 from . import answers, lull_checks
-from .accounting import DeferredAccounting, Entry
+from .accounting import Accounts, Entry
 from .batch import DispatchedBatch
 from .batch_queue import BatchQueue
 from .exclusive import Exclusive, ExclusiveRequest, WorkKind
@@ -41,8 +41,6 @@ from .thread import Thread
 from .watchdog import Watchdog
 
 _log = log.get("executor.device_loop")
-#: seconds after which a FIRST run hands the queue back, so that gateways can still find another device
-FIRST_RUN_PATIENCE_S = 0.1
 #: the shortest timer in seconds: uvloop's timers count milliseconds, and shorter ones would spin
 TIMER_S = 0.001
 #: expected seconds up to which a batch runs in the loop's own thread: a hand-over would take more CPU time
@@ -57,7 +55,7 @@ OVERDUE_S = 0.1
 #: seconds for which batches of one read may start at once; then the loop reads other sockets
 AT_ONCE_S = 0.0005
 _LATE = "cannot be answered in time here"
-_PLAN_WORK = "a variant of the plan is being warmed up on this device"
+_PLAN_WORK = "a variant is being warmed up on this device"
 
 
 class DeviceLoop:
@@ -69,8 +67,7 @@ class DeviceLoop:
     Args:
         watchdog: limits every run.
         profile_share: least share of a busy device's time for measuring steps (0 to 1).
-        on_change: called when long plan work is requested or begins, and when the device takes queries again after a
-            long first run.
+        on_change: called when long plan work is requested, begins or ends.
     """
 
     def __init__(
@@ -80,7 +77,7 @@ class DeviceLoop:
         residents: DeviceResidents,
         queue: BatchQueue,
         replies: Replies,
-        accounting: DeferredAccounting,
+        accounts: Accounts,
         profile_share: float,
         on_change: Callable[[], None],
     ):
@@ -92,7 +89,7 @@ class DeviceLoop:
         self._residents = residents
         self._queue = queue
         self._replies = replies
-        self._accounting = accounting
+        self._accounts = accounts
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
         self._thread = Thread("device", self._loop)
@@ -124,11 +121,12 @@ class DeviceLoop:
         """Seconds until the device is free; an overdue run takes as long again as it is."""
         return (abs(self.busy_until - now) if self._busy else 0.0) + self._exclusive.plan_s()
 
-    def hand_back_late(self, batch: DispatchedBatch, loaded: Loaded, now: float) -> None:
+    def hand_back_late(self, batches: Iterable[DispatchedBatch], now: float) -> None:
         """Refuse queries that plan work would make late: another device may be free."""
         if self._exclusive.plan_s() or (self._request is not None and self._request.kind is WorkKind.PLAN):
-            late = batch.take_late(loaded, now + self.busy_s(now))
-            self._replies.refuse_all(late, "draining", _PLAN_WORK)
+            for batch in batches:
+                late = batch.take_late(self._residents.variants[batch.variant], now + self.busy_s(now))
+                self._replies.refuse_all(late, "draining", _PLAN_WORK)
 
     def overdue(self, now: float) -> bool:
         return self._busy and now > self.busy_until + OVERDUE_S
@@ -155,10 +153,10 @@ class DeviceLoop:
             self._ended.set_exception(error)
 
     def _next(self) -> None:
-        self._accounting.settle()
+        self._accounts.settle()
         waiting = self._queue.waiting
-        now, rows = time.monotonic(), self._queue.rows
-        request = self._exclusive.before_batches(now, rows, waiting[0].arrived if waiting else math.inf)
+        now = time.monotonic()
+        request = self._exclusive.before_batches(now, waiting[0].arrived if waiting else math.inf)
         if request is not None:
             return self._begin(request)
         while waiting:
@@ -235,7 +233,7 @@ class DeviceLoop:
         self._replies.answer(batch, loaded, outcome, queue_s, time.monotonic() - began, self._watchdog.stopped_after_s)
         _, failed, run_s = outcome
         ended = time.monotonic()
-        self._accounting.note(
+        self._accounts.ran(
             Entry(
                 loaded,
                 batch.rows,
@@ -258,21 +256,18 @@ class DeviceLoop:
         kind: WorkKind,
         call: Callable[[], Any],
         expected_s: float = 0.0,
-        patience_s: float = 0.0,
         limit_s: float = math.inf,
         variant: int = 0,
     ) -> asyncio.Future:
         """Run a call in the device's thread when it is due; the future has its outcome.
 
         Args:
-            patience_s: how long a FIRST run waits for an empty queue.
             limit_s: seconds after which the watchdog terminates it; the future then raises
                 :class:`~.runtime.RunStopped`. Cancelling the future terminates it, too.
             variant: id of the variant that it runs; 0 for none.
         """
-        now = time.monotonic()
-        future, latest = self._loop.create_future(), now + patience_s
-        request = ExclusiveRequest(kind, call, future, expected_s, latest, limit_s, variant, now)
+        future = self._loop.create_future()
+        request = ExclusiveRequest(kind, call, future, expected_s, limit_s, variant, time.monotonic())
         future.add_done_callback(functools.partial(self._cancelled, request))
         self._exclusive.add(request)
         if request.long_plan_work:
@@ -288,36 +283,16 @@ class DeviceLoop:
         started = time.monotonic()
         self._busy, self.busy_until = True, started + request.expected_s
         self._request = request
-        patience = None
-        if request.kind is WorkKind.FIRST:
-            patience = self._loop.call_later(FIRST_RUN_PATIENCE_S, self._first_run_takes_long)
         call = (request.limit_s, request.variant, request.call, ())
-        self._thread.call(self._watchdog.call, call, functools.partial(self._done, request, started, patience))
+        self._thread.call(self._watchdog.call, call, functools.partial(self._done, request, started))
         if request.long_plan_work:
             # Again, since a core counts no other work while a batch of its own is there.
             self._on_change()
 
-    def _first_run_takes_long(self) -> None:
-        self._queue.closed = "a new variant has its first run on this device"
-        self._replies.refuse_all(self._queue.clear(), "draining", self._queue.closed)
-
-    def _done(
-        self,
-        request: ExclusiveRequest,
-        started: float,
-        patience: asyncio.TimerHandle | None,
-        outcome: Any,
-        error: BaseException | None,
-    ) -> None:
+    def _done(self, request: ExclusiveRequest, started: float, outcome: Any, error: BaseException | None) -> None:
         self._busy, self.busy_until, self._request = False, 0.0, None
         if self._watchdog.stopped_after_s and isinstance(error, RunError):
             error = RunStopped(f"took longer than {self._watchdog.stopped_after_s:g} s and was stopped")
-        if patience is not None:
-            patience.cancel()
-            if self._queue.closed and not self.stopping:
-                self._queue.closed = ""
-                # The job may have been cancelled long ago, and no refusal would report it.
-                self._on_change()
         if request.future.done():
             if error is not None and not isinstance(error, RunError):
                 _log.error("cancelled_work_failed", kind=request.kind, error=str(error))
@@ -325,11 +300,12 @@ class DeviceLoop:
             request.future.set_exception(error)
         else:
             request.future.set_result(outcome)
-        took_s = time.monotonic() - started
-        if request.kind in (WorkKind.FIRST, WorkKind.MEASURE):
-            self._accounting.profiled(took_s)
         if request.kind is WorkKind.MEASURE:
-            self._exclusive.measured(time.monotonic(), took_s)
+            now = time.monotonic()
+            self._accounts.profiled(now - started)
+            self._exclusive.measured(now, now - started)
+        elif request.long_plan_work:
+            self._on_change()
         # The caller goes on first, so that its next request can be weighed against the next batch.
         self.wake()
 

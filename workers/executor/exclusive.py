@@ -1,10 +1,10 @@
 """Work other than batches that needs the device to itself, and when it may run.
 
 ``PLAN`` work (warming up what a plan wants, unloading) alternates with batches, so that a busy device still changes
-plans; batches that were there before long work of it go first. ``FIRST`` runs wait until nothing is queued, but not
-forever. ``MEASURE`` steps run when the device would idle; on a busy one they get a set share of its time: after a
-step of e seconds the next may push in e * (1 - share) / share later, so that their share is exact and never comes as
-one long stall. ``CHECK`` steps run in lulls alone: no batch waits for the beginning of one.
+plans; batches that were there before long work of it go first. So does the first run of a variant that never ran on
+this type of device. ``MEASURE`` steps run when the device would idle; on a busy one they get a set share of its time:
+after a step of e seconds the next may push in e * (1 - share) / share later, so that their share is exact and never
+comes as one long stall. ``CHECK`` steps run in lulls alone: no batch waits for the beginning of one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ SHORT = 0.1
 
 class WorkKind(StrEnum):
     PLAN = "plan"
-    FIRST = "first"
     MEASURE = "measure"
     CHECK = "check"
 
@@ -39,7 +38,6 @@ class ExclusiveRequest:
     call: Callable[[], Any]
     future: asyncio.Future
     expected_s: float = 0.0  # the expected duration
-    latest: float = 0.0  # when a FIRST run stops waiting for empty queues
     limit_s: float = math.inf  # when the watchdog terminates it
     variant: int = 0  # id of what it runs; 0 for none
     added: float = 0.0  # when it was requested
@@ -87,7 +85,7 @@ class Exclusive:
         )
         return next(waiting, 0.0)
 
-    def before_batches(self, now: float, queued_rows: int, oldest: float = math.inf) -> ExclusiveRequest | None:
+    def before_batches(self, now: float, oldest: float = math.inf) -> ExclusiveRequest | None:
         """The request that goes before any batch; ``oldest`` of these came at that time."""
         if not self.requests:
             return None
@@ -97,9 +95,6 @@ class Exclusive:
             self._plan_turn = False
             return self._pop(request)
         self._plan_turn = True
-        request = self._first(WorkKind.FIRST)
-        if request is not None and (queued_rows == 0 or now >= request.latest):
-            return self._pop(request)
         request = self._first(WorkKind.MEASURE)
         if request is not None and now >= self._next_measure_at:
             return self._pop(request)

@@ -7,13 +7,13 @@ import time
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import ReceivedBatch
 
-from .batch import DispatchedBatch, admit, waits_already
+from .accounting import Accounts
+from .batch import DispatchedBatch, admit
 from .batch_queue import BatchQueue
 from .device_loop import DeviceLoop
 from .leases import Lease
 from .loaded import DeviceResidents
 from .replies import Replies
-from .stats import DeviceSecond
 
 _NOT_LEASED = "another core has this device"
 
@@ -27,7 +27,7 @@ class Intake:
         queue: BatchQueue,
         device_loop: DeviceLoop,
         replies: Replies,
-        second: DeviceSecond,
+        accounts: Accounts,
         queue_rows: int,
         lease: Lease,
     ):
@@ -35,7 +35,7 @@ class Intake:
         self._queue = queue
         self._device_loop = device_loop
         self._replies = replies
-        self._second = second
+        self._accounts = accounts
         self._queue_rows = queue_rows
         self._lease = lease
 
@@ -52,14 +52,10 @@ class Intake:
         for id, text in wrong:
             refuse(connection, [id], name, "invalid", text, False)
         idle = not queue.waiting
-        if not idle:
-            taken = queue.holds(connection, batch.ids)
-            for info in batch.take_out([k for k, id in enumerate(batch.ids) if id in taken]):
-                refuse(connection, [info.id], name, "invalid", waits_already(info.id), False)
         if not batch.rows:
             return
         queue.last_arrival = now
-        self._second.arrived(name, batch.rows)
+        self._accounts.arrived(name, batch.rows)
         if queue.closed:
             return refuse(connection, batch.ids, name, "draining", queue.closed, True)
         if not idle:
@@ -71,7 +67,7 @@ class Intake:
         if loaded is None or loaded.variant.application != name:
             text = f"variant {message.variant} of {name} is not warm on this device"
             return self._replies.refuse_all(batch.refusal_infos(), "not_resident", text)
-        self._device_loop.hand_back_late(batch, loaded, now)
+        self._device_loop.hand_back_late([batch], now)
         if batch.rows and not (idle and self._device_loop.start(batch, loaded)):
             queue.waiting.append(batch)
             self._device_loop.wake()
@@ -81,7 +77,7 @@ class Intake:
         if not queued or queued + batch.largest <= self._queue_rows:
             return
         out = batch.take_out([k for k, shape in enumerate(batch.shapes) if queued + shape.rows > self._queue_rows])
-        self._second.refused(batch.application, sum(info.rows for info in out))
+        self._accounts.refused(batch.application, sum(info.rows for info in out))
         text = f"{queued} rows wait here already, the limit is {self._queue_rows}"
         ids = [info.id for info in out]
         self._replies.refuse(batch.connection, ids, batch.application, "overloaded", text, True)

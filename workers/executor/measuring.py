@@ -14,7 +14,6 @@ import asyncio
 import functools
 import math
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,11 +63,12 @@ class _Job:
     classes: SizeClasses
     points: list[ProfilePoint] = field(default_factory=list)  # of the class that is being measured
     model: RunnableModel | None = None
-    #: growth of used memory over this job's own steps, in bytes, and its peak: others' growth is left out, and so is
-    #: what a step gives back, since all share the memory arena
-    level: int = 0
-    peak: int = 0
-    reported_at: float = -1e9
+    #: growth of used memory over this job's own steps, in bytes: others' growth is left out, and so is what a step
+    #: gives back, since all share the memory arena
+    grown: int = 0
+    phase: str = ""
+    done: float = 0.0
+    reported_at: float = 0.0
 
     @property
     def profile(self) -> tuple[ProfilePoint, ...]:
@@ -79,8 +79,7 @@ class _Job:
         try:
             return call()
         finally:
-            self.level += max(0, self.runtime.memory_used() - before)
-            self.peak = max(self.peak, self.level)
+            self.grown += max(0, self.runtime.memory_used() - before)
 
     def sample(self, inputs: Arrays, rows: int, most: int) -> list[float]:
         """Run at most ``most`` times, for :data:`STEP_S` or once; the seconds of each run."""
@@ -91,42 +90,33 @@ class _Job:
 
 
 class Measuring:
-    """The queue of profile jobs of one device; one is measured at a time."""
+    """The profile job of a device: the control plane has each device measure one at a time."""
 
     def __init__(self, device: DeviceService):
         self._device = device
-        self._jobs: deque[_Job] = deque()
-        self._current: _Job | None = None
+        self._job: _Job | None = None
         self._task: asyncio.Task | None = None
 
     def order(self, message: Measure) -> None:
-        """Queue a job in place of another one of its number; the same job goes on."""
-        order = message.order
-        if any(job.order == order for job in (*self._jobs, self._current) if job is not None):
-            return
-        self.cancel(order.job)
-        classes = SizeClasses(order.application.sizes)
-        self._jobs.append(_Job(order, message.path, message.validation_path, self._device.runtime, classes))
-        self._progress(self._jobs[-1], "waiting", 0.0)
-        self._next()
+        """Begin a job in place of another one; the same job goes on."""
+        if self._job is not None:
+            if self._job.order == message.order:
+                return
+            self._task.cancel()
+        classes = SizeClasses(message.order.application.sizes)
+        self._job = _Job(message.order, message.path, message.validation_path, self._device.runtime, classes)
+        self._task = asyncio.get_running_loop().create_task(self._run(self._job, self._task))
 
     def cancel(self, number: int) -> None:
         """Forget a job; nothing is answered."""
-        self._jobs = deque(job for job in self._jobs if job.order.job != number)
-        if self._current is not None and self._current.order.job == number:
-            self._current = None
+        if self._job is not None and self._job.order.job == number:
+            self._job = None
             self._task.cancel()
 
     async def stop(self) -> None:
-        self._jobs.clear()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-
-    def _next(self) -> None:
-        if self._current is None and self._jobs:
-            self._current = self._jobs.popleft()
-            self._task = asyncio.get_running_loop().create_task(self._run(self._current, self._task))
 
     async def _run(self, job: _Job, before: asyncio.Task | None) -> None:
         try:
@@ -136,28 +126,23 @@ class Measuring:
             report = await self._measure(job)
         except (LoadError, RunError, metrics.MetricError, validation.ValidationError, _Failed) as error:
             report = ProfileFailed(job=job.order.job, message=str(error)[:2000])
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             _log.exception("measuring_failed", job=job.order.job)
             report = ProfileFailed(job=job.order.job, message=f"{type(error).__name__}: {error}"[:2000])
-        finally:
-            if self._current is job:
-                self._current = None
-                asyncio.get_running_loop().call_soon(self._next)
-            elif self._current is None:
-                asyncio.get_running_loop().call_soon(self._next)
+        self._job = None
         # Larger batches than plans use were tried: what they took goes back to the system.
         self._device.runtime.watchdog.shrink_next = True
         self._device.peers.report(Relay(report))
         _log.info("measured", job=job.order.job, variant=job.order.variant.name, ok=isinstance(report, ProfileDone))
 
-    def _progress(self, job: _Job, phase: str, done: float, always: bool = True) -> None:
-        now = time.monotonic()
-        if always or now - job.reported_at >= PROGRESS_EVERY_S:
-            job.reported_at = now
-            report = ProfileProgress(job=job.order.job, phase=phase, done=min(1.0, done), points=job.profile)
-            self._device.peers.report(Relay(report))
+    def _progress(self, job: _Job, phase: str, done: float) -> None:
+        job.phase, job.done = phase, done
+        self._report_progress(job)
+
+    def _report_progress(self, job: _Job) -> None:
+        job.reported_at = time.monotonic()
+        report = ProfileProgress(job=job.order.job, phase=job.phase, done=job.done, points=job.profile)
+        self._device.peers.report(Relay(report))
 
     async def _measure(self, job: _Job) -> ProfileDone:
         order, device = job.order, self._device
@@ -198,34 +183,24 @@ class Measuring:
         return ProfileDone(
             job=order.job,
             load_s=model.load_s,
-            memory_bytes=max(job.peak, order.variant.size_bytes),
+            memory_bytes=max(job.grown, order.variant.size_bytes),
             points=job.profile,
             accuracy=accuracy,
             validated_rows=rows,
         )
 
     async def _first_run(self, job: _Job) -> None:
-        """Warm up with one row.
-
-        A variant that never ran on this device type does so on a drained device: its duration is unknown; a limit
-        ends it.
-        """
-        order, device, model = job.order, self._device, job.model
-        slo_s = order.application.slo_s
+        """Warm up with one row; a limit ends it, as its duration may be unknown."""
+        order, model, slo_s = job.order, job.model, job.order.application.slo_s
         most_s = limit_s(0.0, slo_s)
-        call = functools.partial(job.noting_memory, lambda: model.run(model.sample(1), 1))
-        limits = {"limit_s": most_s, "variant": order.variant.id}
         try:
-            if order.first:
-                slos = [application.spec.slo_s for application in device.residents.applications.values()]
-                patience_s = min(max(3 * max(slos, default=slo_s), 0.5), 5.0)
-                device.set_draining(True)
-                try:
-                    await device.exclusive(WorkKind.FIRST, call, patience_s=patience_s, **limits)
-                finally:
-                    device.set_draining(False)
-            else:
-                await device.exclusive(WorkKind.MEASURE, call, expected_s=slo_s / 4, **limits)
+            await self._device.device_loop.exclusive(
+                WorkKind.PLAN if order.first else WorkKind.MEASURE,
+                functools.partial(job.noting_memory, lambda: model.run(model.sample(1), 1)),
+                expected_s=slo_s / 4,
+                limit_s=most_s,
+                variant=order.variant.id,
+            )
         except RunStopped:
             raise _Failed(f"the first run of one row took longer than {most_s:g} s and was stopped") from None
         except RunError as error:
@@ -239,7 +214,7 @@ class Measuring:
         for i, rows in enumerate(batches, done):
             self._progress(job, "measuring", i / of)
             try:
-                point = await self._point(job, rows, size, lambda part, i=i: (i + min(1.0, part)) / of)
+                point = await self._point(job, rows, size)
             except RunError as error:
                 if rows > 1 and out_of_memory(str(error)):
                     return False
@@ -253,7 +228,7 @@ class Measuring:
                 return False
         return True
 
-    async def _point(self, job: _Job, rows: int, size: int, done: Callable[[float], float]) -> ProfilePoint:
+    async def _point(self, job: _Job, rows: int, size: int) -> ProfilePoint:
         points, slo_s = job.points, job.order.application.slo_s
         inputs = job.model.sample(rows, size=size)
         # Until it ran once: no more than the last batch's time for each row.
@@ -267,14 +242,14 @@ class Measuring:
         while not _enough(taken, slo_s):
             expected_s = max(float(np.median(taken)), STEP_S) if taken else expected_s
             taken += await sample(MANY - len(taken))
-            part = max(len(taken) / MANY, min(len(taken) / FEW, sum(taken) / LONG_S))
-            self._progress(job, "measuring", done(part), always=False)
         p50, p95 = np.percentile(taken, (50, 95))
         return ProfilePoint(rows, float(p50), float(p95), float(np.mean(taken)), len(taken), size)
 
     def _step(self, job: _Job, call: Callable[[], Any], expected_s: float) -> asyncio.Future:
+        if time.monotonic() - job.reported_at >= PROGRESS_EVERY_S:
+            self._report_progress(job)
         most_s = limit_s(expected_s, job.order.application.slo_s, PROFILING_LEAST_S)
-        return self._device.exclusive(
+        return self._device.device_loop.exclusive(
             WorkKind.MEASURE, call, expected_s=expected_s, limit_s=most_s, variant=job.order.variant.id
         )
 
@@ -290,7 +265,7 @@ class Measuring:
         most = 1 if model.alone else VALIDATION_ROWS
         best = max((point for point in good if point.batch <= most), key=lambda p: p.batch)
         for start in range(0, len(labels), best.batch):
-            self._progress(job, "validating", start / len(labels), always=start == 0)
+            job.phase, job.done = "validating", start / len(labels)
             piece = {name: array[start : start + best.batch] for name, array in arrays.items()}
             outputs, _ = await self._step(job, functools.partial(model.run, piece, best.batch), best.p50_s)
             # Metrics accept numpy's own types only.

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from workers import log
-from workers.protocol.control import ProfileDone, ProfileFailed
 from workers.protocol.frame_connection import FrameConnection
-from workers.protocol.frames import Buffer, Frame, Relay
+from workers.protocol.frames import Buffer, Frame
 
 from .leases import Lease
 
@@ -29,7 +28,6 @@ class Peers:
         self.gateways: dict[FrameConnection, int] = {}
         self.lease = Lease()
         self.nodes: set[FrameConnection] = set()
-        self._unreported: list[Frame] = []
 
     async def orphaned(self, after_s: float) -> None:
         alone_s, step_s = 0.0, min(1.0, after_s / 4)
@@ -51,17 +49,9 @@ class Peers:
             self.send(connection, message)
 
     def report(self, message: Frame) -> None:
-        """Send to the node; how a measurement ended is kept for it while it is away."""
+        """Send to the node."""
         for connection in list(self.nodes):
             self.send(connection, message)
-        if not self.nodes and isinstance(message, Relay) and isinstance(message.message, ProfileDone | ProfileFailed):
-            self._unreported.append(message)
-
-    def node_joined(self, connection: FrameConnection) -> None:
-        self.nodes.add(connection)
-        unreported, self._unreported = self._unreported, []
-        for message in unreported:
-            self.report(message)
 
     def send(self, connection: FrameConnection, message: Frame, body: Sequence[Buffer] = ()) -> bool:
         """False where the peer is gone or stopped reading."""

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import compileall
 import contextlib
-import ctypes
 import faulthandler
 import os
 import resource
-import signal
 import socket
 import stat
 import sys
@@ -29,26 +27,12 @@ from workers.settings import SOCKET_PATH_LIMIT, Settings
 
 #: the packages that an executor imports from are in here
 _CODE = Path(__file__).resolve().parent.parent
-_PR_SET_PDEATHSIG = 1
 #: least limit on a process's memory in bytes: libraries and buffers need this much beside models
 LEAST_MEMORY = 2**30
 #: sessions whose threads' stacks are allowed for: a stack counts towards the limit whether it is used or not
 _SESSIONS = 32
 _STACK = 8 * 2**20
 End = Callable[..., NoReturn]
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent goes, however it goes.
-
-    For executors that are started by hand and by tests: a node's executors outlive it. ``parent`` is the pid of the
-    expected parent: one that died before the call is noticed by its pid being gone.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent:
-        sys.exit(f"parent {parent} is gone")
 
 
 def bind_cores(device: DeviceInfo) -> None:

@@ -10,23 +10,21 @@ from workers.protocol.control import OVERLOAD_BUDGET_SHARE, FaultReport
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import Refusal, Relay, Results
 
+from .accounting import Accounts
 from .answers import GroupAnswer, Outcome
 from .batch import DispatchedBatch, RefusalInfo
 from .loaded import DeviceResidents, Loaded
-from .meters import Meters
 from .peers import Peers
-from .stats import DeviceSecond
 
 _log = log.get("executor.replies")
 
 
 class Replies:
-    def __init__(self, device: str, peers: Peers, residents: DeviceResidents, meters: Meters, second: DeviceSecond):
+    def __init__(self, device: str, peers: Peers, residents: DeviceResidents, accounts: Accounts):
         self._device = device
         self._peers = peers
         self._residents = residents
-        self._meters = meters
-        self._second = second
+        self._accounts = accounts
 
     def answer(
         self,
@@ -78,7 +76,7 @@ class Replies:
         now = time.monotonic()
         for info in infos:
             if code == "late" and self._had_time(info):
-                self._second.refused(info.application, info.rows)
+                self._accounts.refused(info.application, info.rows)
             self.refuse(info.connection, [info.id], info.application, code, text, info.deadline > now)
 
     def refuse(
@@ -87,7 +85,7 @@ class Replies:
         """Refuse queries of one application; none of them waits any more."""
         # Gateways may send any name; only those of applications on this device become labels.
         label = application if application in self._residents.applications else ""
-        self._meters.answered(label, "", code, len(ids))
+        self._accounts.meters.answered(label, "", code, len(ids))
         self._peers.send_all(connection, [(Refusal(id, code, text, retryable), ()) for id in ids])
 
     def _had_time(self, info: RefusalInfo) -> bool:

@@ -5,6 +5,7 @@ An application has few of them, which come again with each batch. On the wire on
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Hashable
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from workers.protocol.frames import RequestShape, TensorHeader, read_shapes
 from workers.protocol.shapes import extent, key
-from workers.protocol.specs import ApplicationSpec, TensorSpec
+from workers.protocol.specs import ApplicationSpec, Signature
 
 from .codec import DTYPES, CodecError, decode
 
@@ -78,17 +79,8 @@ class CheckedShapes:
     def __init__(self, spec: ApplicationSpec):
         self.spec = spec
         self.padding = spec.padding
-        self._shapes: dict[RequestShape, CheckedShape] = {}
-        self._lists: dict[bytes, tuple[CheckedShape | str, ...]] = {}
-
-    def checked(self, shape: RequestShape) -> CheckedShape:
-        checked = self._shapes.get(shape)
-        if checked is None:
-            _check(shape, self.spec)
-            if len(self._shapes) >= _KEPT:
-                del self._shapes[next(iter(self._shapes))]
-            checked = self._shapes[shape] = CheckedShape(shape, self.spec)
-        return checked
+        self._shape = functools.lru_cache(_KEPT)(self._shape_or_fault)
+        self._list = functools.lru_cache(_KEPT)(self._read)
 
     def shapes(self, raw: msgspec.Raw) -> tuple[CheckedShape | str, ...]:
         """Return checked shapes, or an error text for each.
@@ -99,57 +91,33 @@ class CheckedShapes:
         Raises:
             msgspec.DecodeError: not a list of request shapes.
         """
-        raw_key = bytes(raw)
-        shapes = self._lists.get(raw_key)
-        if shapes is None:
-            shapes = tuple([self._shape_or_fault(shape) for shape in read_shapes(raw)])
-            if len(raw_key) <= _SHORT:
-                if len(self._lists) >= _KEPT:
-                    del self._lists[next(iter(self._lists))]
-                self._lists[raw_key] = shapes
-        return shapes
+        whole = bytes(raw)
+        return self._list(whole) if len(whole) <= _SHORT else self._read(whole)
+
+    def _read(self, whole: bytes) -> tuple[CheckedShape | str, ...]:
+        return tuple([self._shape(shape) for shape in read_shapes(whole)])
 
     def _shape_or_fault(self, shape: RequestShape) -> CheckedShape | str:
-        try:
-            return self.checked(shape)
-        except InvalidQuery as error:
-            return str(error)
+        if _fits(shape, self.spec.signature):
+            return CheckedShape(shape, self.spec)
+        given = ", ".join(f"{header.name} {header.datatype} {list(header.shape)}" for header in shape.inputs)
+        return f"does not fit the signature of {self.spec.name}: {shape.rows} rows of {given or 'nothing'}"[:500]
 
 
-def _check(shape: RequestShape, application: ApplicationSpec) -> None:
-    if not 1 <= shape.rows <= MAX_ROWS:
-        raise InvalidQuery(f"rows: must be from 1 to {MAX_ROWS}, not {shape.rows}")
-    if any(header.nbytes < 0 for header in shape.inputs):
-        raise InvalidQuery("inputs: nbytes must not be negative")
-    given = {header.name: header for header in shape.inputs}
-    if len(given) != len(shape.inputs):
-        raise InvalidQuery("inputs: each name may appear once")
-    signature = application.signature
-    unknown = given.keys() - {spec.name for spec in signature.inputs}
-    if unknown:
-        raise InvalidQuery(f"inputs: {sorted(unknown)[0]!r} is not an input of {application.name}")
-    for spec in signature.inputs:
-        if spec.name not in given:
-            raise InvalidQuery(f"inputs: {spec.name!r} is missing")
-        _check_input(given[spec.name], spec, shape.rows)
-    names = [spec.name for spec in signature.inputs]
-    if [header.name for header in shape.inputs] != names:
-        raise InvalidQuery(f"inputs: must be in the order of {application.name}: {', '.join(names)}")
-    output_names = {spec.name for spec in signature.outputs}
-    for name in shape.outputs:
-        if name not in output_names:
-            raise InvalidQuery(f"outputs: {name!r} is not an output of {application.name}")
-
-
-def _check_input(header: TensorHeader, spec: TensorSpec, rows: int) -> None:
-    if header.datatype != spec.datatype:
-        raise InvalidQuery(f"{spec.name}: datatype must be {spec.datatype}, not {header.datatype}")
-    if len(header.shape) != len(spec.shape) or any(
-        wanted not in (-1, size) for size, wanted in zip(header.shape, spec.shape, strict=True)
-    ):
-        raise InvalidQuery(f"{spec.name}: shape must be {list(spec.shape)}, not {list(header.shape)}")
-    if header.shape[0] != rows:
-        raise InvalidQuery(f"{spec.name}: must have the query's {rows} rows, its shape is {list(header.shape)}")
+def _fits(shape: RequestShape, signature: Signature) -> bool:
+    """Whether a device can run it. Gateways tell clients what is wrong before."""
+    return (
+        1 <= shape.rows <= MAX_ROWS
+        and len(shape.inputs) == len(signature.inputs)
+        and all(
+            (header.name, header.datatype, len(header.shape)) == (spec.name, spec.datatype, len(spec.shape))
+            and header.shape[0] == shape.rows
+            and all(wanted in (-1, size) for size, wanted in zip(header.shape, spec.shape, strict=True))
+            and header.nbytes >= 0
+            for header, spec in zip(shape.inputs, signature.inputs, strict=True)
+        )
+        and {spec.name for spec in signature.outputs}.issuperset(shape.outputs)
+    )
 
 
 def _plain(header: TensorHeader) -> tuple[np.dtype | None, int]:

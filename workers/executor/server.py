@@ -119,7 +119,7 @@ class PeerServer:
         elif message.role == "node":
             connection.peer = message
             peers.send(connection, self._identity)
-            peers.node_joined(connection)
+            peers.nodes.add(connection)
             peers.send(connection, StateReport(self._device.device_state()))
         elif message.role == "metrics":
             connection.peer = message

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+
+import msgspec
 
 from workers.protocol.control import GatewayConfig
 from workers.protocol.specs import ApplicationSpec, PlanSpec, Resident, VariantSpec
 from workers.secret_kinds import PREFIXES, USES, kind_of
+from workers.v2.grpc_memory import GrpcMemory
+from workers.v2.http_memory import HttpReader
 
 from .errors import NoSuchVariant, NotFound, Unauthenticated, Unavailable
 from .key_limits import check_expiry, permit
@@ -22,6 +27,9 @@ class Catalog:
         self.configured = config is not None
         self.config = config or GatewayConfig(applications=(), key_hashes=(), plan=PlanSpec(version=0))
         self.applications: dict[str, ApplicationSpec] = {spec.name: spec for spec in self.config.applications}
+        #: what edges remember of queries by this configuration: readers by application, and messages
+        self.readers: dict[str, HttpReader] = {}
+        self.messages = GrpcMemory()
         self._keys = frozenset(self.config.key_hashes)
         self._residents: dict[str, list[tuple[str, Resident]]] = {}
         self._variants: dict[str, dict[str, VariantSpec]] = {}
@@ -72,6 +80,11 @@ class Catalog:
         if client not in self._keys:
             raise Unauthenticated("Authorization: this API key is not known")
         check_expiry(self.config.key_limits.get(client))
+
+    @functools.cached_property
+    def signatures(self) -> bytes:
+        """By application, as the parser process takes them."""
+        return msgspec.msgpack.encode({name: spec.signature for name, spec in self.applications.items()})
 
     def application(self, name: str) -> ApplicationSpec:
         spec = self.applications.get(name)

@@ -51,10 +51,6 @@ class Cores:
         own.on_changed = self.choose
         front.core = own.core
 
-    def start(self) -> None:
-        if isinstance(self._own, CoreLink):
-            self._own.start()
-
     async def configure(self, config: GatewayConfig) -> None:
         ranks: dict[Rollout | CoreLink, float] = {self._own: math.inf}
         wanted: dict[Endpoint, CoreLink] = {}

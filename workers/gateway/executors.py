@@ -206,7 +206,9 @@ class ExecutorConnection:
     def send_batches(self, messages: Sequence[tuple[RunBatch, Sequence[Buffer]]]) -> bool:
         """Queue all batches or none: False if the executor is away or does not read."""
         connection = self._connection
-        if connection is None or self.state is None or (connection.backed_up and _full(connection)):
+        if connection is None or self.state is None:
+            return False
+        if connection.backed_up and connection.pending_bytes() > MAX_PENDING_BYTES:
             return False
         if self.owed_since is None:
             self.owed_since = time.monotonic()
@@ -371,10 +373,6 @@ class ExecutorConnection:
 def _memory(size: int) -> np.ndarray:
     """Memory for a large frame, not zeroed, since all of it is read into."""
     return np.empty(size, np.uint8)
-
-
-def _full(connection: FrameConnection) -> bool:
-    return connection.pending_bytes() > MAX_PENDING_BYTES
 
 
 def _ends(pid: int) -> bool:

@@ -132,9 +132,10 @@ class Gateway:
         """
         options, settings = self._options, self._options.settings
         stored = self._file.load()
-        self._cores.start()
         if self._here is not None:
             await self._here.start(stored)
+        else:
+            self._totals.start()
         if stored is not None:
             self._adopt(stored)
         self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")

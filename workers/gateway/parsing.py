@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
-import msgspec
-
 from workers import log
 from workers.environ import PREFIX
 
@@ -81,8 +79,6 @@ class Parsing:
         self._turns: dict[str, int] = {}
         self._numbers = itertools.count(1)
         self._pool: ProcessPoolExecutor | None = None
-        #: signatures of a catalog, as sent
-        self._packed: tuple[Catalog, bytes] | None = None
         self._started = False
         self._worker: asyncio.Task | None = None
 
@@ -155,7 +151,7 @@ class Parsing:
         # The process may have been ended for another reason than the request: once more.
         for _ in range(2):
             catalog = self._catalog()
-            order.signatures = self._signatures(catalog)
+            order.signatures = catalog.signatures
             try:
                 async with asyncio.timeout(PARSE_S):
                     # The process starts with the pool's first order.
@@ -180,12 +176,6 @@ class Parsing:
         if not parsed.error and present is not None and (parsed_as is None or parsed_as.signature != present.signature):
             return Unavailable("the application's inputs have just changed; try again")
         return parsed
-
-    def _signatures(self, catalog: Catalog) -> bytes:
-        if self._packed is None or self._packed[0] is not catalog:
-            signatures = {name: spec.signature for name, spec in catalog.applications.items()}
-            self._packed = catalog, msgspec.msgpack.encode(signatures)
-        return self._packed[1]
 
     # --- the process ---
 

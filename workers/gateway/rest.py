@@ -126,9 +126,6 @@ class Rest(Edge):
         pages: OpenPages,
     ) -> None:
         super().__init__(front, metadata, metrics, sizes, parsing)
-        #: by application of one catalog
-        self._readers: dict[str, HttpReader] = {}
-        self._readers_of: Catalog | None = None
         get, post = ("GET", "HEAD"), ("POST",)
         #: path -> handler, without a key
         self._open: dict[tuple[str, ...], Call] = {
@@ -272,12 +269,9 @@ class Rest(Edge):
         front = self._front
         catalog = front.catalog
         target = spec, _ = front.resolve(admitted.model, admitted.version, admitted.client)
-        if self._readers_of is not catalog:
-            self._readers_of = catalog
-            self._readers.clear()
-        reader = self._readers.get(spec.name)
+        reader = catalog.readers.get(spec.name)
         if reader is None:
-            reader = self._readers[spec.name] = HttpReader(spec.signature, front.accounts.limits.query_rows)
+            reader = catalog.readers[spec.name] = HttpReader(spec.signature, front.accounts.limits.query_rows)
         text = any(tensor.datatype == "BYTES" for tensor in spec.signature.inputs)
         return _Infer(catalog, target, reader, self._sizes.of(spec), text)
 

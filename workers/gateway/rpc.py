@@ -17,12 +17,10 @@ from workers.net.http2 import HeaderList
 from workers.protocol.frames import Buffer
 from workers.v2 import grpc
 from workers.v2 import inference_pb2 as pb
-from workers.v2.grpc_memory import GrpcMemory
 from workers.v2.grpc_template import GrpcTemplate
 from workers.v2.query import V2Error, V2Query
 
 from .body_sizes import BodySizes
-from .catalog import Catalog
 from .edge import Edge, Target
 from .errors import GatewayError, Invalid, NotFound, UnsupportedEncoding, UnsupportedMethod
 from .front import Front
@@ -44,9 +42,6 @@ class Rpc(Edge):
         self, front: Front, metadata: Metadata, metrics: GatewayMetrics, sizes: BodySizes, parsing: Parsing
     ) -> None:
         super().__init__(front, metadata, metrics, sizes, parsing)
-        #: queries to applications of one catalog
-        self._memory = GrpcMemory()
-        self._memory_of: Catalog | None = None
         self._streaming = Streaming(self)
         self._health = Health(front, metadata)
         self._open: dict[bytes, GrpcMethod] = {
@@ -137,10 +132,8 @@ class Rpc(Edge):
     def parse(self, reply: Reply, data: Buffer, encoding: bytes, client: str) -> tuple[V2Query, Target] | ParseOrder:
         front = self._front
         if encoding == b"identity":
-            if self._memory_of is not front.catalog:
-                self._memory_of, self._memory = front.catalog, GrpcMemory()
             fields = grpc.split(data)
-            remembered = self._memory.find(fields)
+            remembered = front.catalog.messages.find(fields)
             if remembered is not None:
                 return remembered
             if len(data) <= IN_LOOP_BYTES or not self._large(fields):
@@ -161,7 +154,7 @@ class Rpc(Edge):
         front, message = self._front, fields.parse()
         target = spec, _ = front.resolve(message.model_name, message.model_version or None, client)
         query = grpc.query(message, fields.contents, spec.signature, front.accounts.limits.query_rows)
-        self._memory.remember(fields, message, query, target)
+        front.catalog.messages.remember(fields, message, query, target)
         return query, target
 
     def render(self, flight: InFlightQuery, answer: Answer) -> bytes:

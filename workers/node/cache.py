@@ -29,6 +29,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PARTIAL = ".partial-"
 #: the longest pause before a file is asked for again that the control plane could not send now, seconds
 LONGEST_WAIT_S = 60.0
+#: files that are fetched at a time
+PARALLEL = 2
 
 
 class FetchError(Exception):
@@ -36,22 +38,12 @@ class FetchError(Exception):
 
     Attributes:
         permanent: asking again will not help until somebody acts.
+        wait_s: seconds after which to ask again, where the control plane sends as many files as it may.
     """
 
-    def __init__(self, message: str, permanent: bool):
+    def __init__(self, message: str, permanent: bool, wait_s: float | None = None):
         super().__init__(message)
         self.permanent = permanent
-
-
-class _Busy(Exception):
-    """The control plane sends as many files as it may.
-
-    Attributes:
-        wait_s: seconds after which to ask again.
-    """
-
-    def __init__(self, wait_s: float) -> None:
-        super().__init__(wait_s)
         self.wait_s = wait_s
 
 
@@ -76,7 +68,6 @@ class ModelCache:
         *,
         limit_bytes: int,
         spare_bytes: int = 2 * 2**30,
-        parallel: int = 2,
         pauses: tuple[float, ...] = (0.3, 1.0, 3.0),
         context: Callable[[], ssl.SSLContext | None] = lambda: None,
     ):
@@ -85,7 +76,7 @@ class ModelCache:
         self._limit_bytes = limit_bytes
         self._spare_bytes = spare_bytes
         self._pauses = pauses
-        self._slots = asyncio.Semaphore(parallel)
+        self._slots = asyncio.Semaphore(PARALLEL)
         self._running: dict[str, asyncio.Task[Path]] = {}
         self._needed: set[str] = set()
         self._borrowed: dict[str, int] = {}
@@ -177,25 +168,21 @@ class ModelCache:
             while True:
                 try:
                     path = await self._try(digest)
-                except _Busy as busy:
-                    # Many nodes want files at once; this one has its turn.
-                    await asyncio.sleep(busy.wait_s * random.uniform(0.7, 1.0))
-                    continue
-                except (FetchError, httpx2.HTTPError) as error:
-                    if isinstance(error, FetchError) and error.permanent:
-                        raise
+                except FetchError as error:
+                    if error.wait_s is not None:
+                        # Many nodes want files at once; this one has its turn.
+                        await asyncio.sleep(error.wait_s * random.uniform(0.7, 1.0))
+                        continue
                     if (has := self._arrived(digest)) > had:
                         # It gets on, however often its link is lost.
                         pauses, had = [*self._pauses], has
-                    if not pauses:
-                        if isinstance(error, FetchError):
-                            raise
-                        raise FetchError(f"{digest[:12]}: {type(error).__name__}: {error}", permanent=False) from error
+                    if error.permanent or not pauses:
+                        raise
+                    await asyncio.sleep(pauses.pop(0))
                 else:
                     self.fetched += 1
                     self._log.info("fetched", digest=digest, size=path.stat().st_size)
                     return path
-                await asyncio.sleep(pauses.pop(0))
 
     def _partial(self, digest: str) -> Path:
         return self._folder / f"{_PARTIAL}{digest}"
@@ -214,15 +201,11 @@ class ModelCache:
             if digest not in self._running and not kept(digest):
                 path.unlink(missing_ok=True)
 
-    def _client(self, digest: str) -> httpx2.AsyncClient:
-        try:
-            context = self._context()
-        except OSError as error:
-            raise FetchError(f"{digest[:12]}: certificates to trust: {error}", permanent=False) from error
+    def _client(self) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(
             base_url=self._control_url,
             # Without TLS nothing is verified, and httpx2 need not load the system's authorities.
-            verify=context or False,
+            verify=self._context() or False,
             timeout=httpx2.Timeout(30.0, connect=5.0),
             trust_env=False,
             follow_redirects=False,
@@ -233,27 +216,28 @@ class ModelCache:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         if start := self._arrived(digest):
             headers |= {"Range": f"bytes={start}-", "If-Range": f'"{digest}"'}
-        async with (
-            self._client(digest) as client,
-            client.stream("GET", f"/api/v1/blobs/{digest}/", headers=headers) as answer,
-        ):
-            status = answer.status_code
-            if status == 503 and (wait := answer.headers.get("retry-after", "")).isdigit():
-                raise _Busy(min(float(wait), LONGEST_WAIT_S))
-            if status == 416:
-                # More is here than there is of it.
-                self._partial(digest).unlink(missing_ok=True)
-                raise FetchError(f"{digest[:12]}: what was here is not a part of it", permanent=False)
-            if status not in (200, 206):
-                permanent = 400 <= status < 500 and status not in (401, 403, 408, 425, 429)
-                raise FetchError(f"{digest[:12]}: the control plane answered HTTP {status}", permanent)
-            try:
-                return await self._store(digest, answer, start if status == 206 else 0)
-            except OSError as error:
-                if error.errno == errno.ENOSPC:
-                    self._trim(0)
-                    self._forget_partial(lambda other: False)
-                raise FetchError(f"{digest[:12]}: cannot be stored: {error}", permanent=False) from error
+        try:
+            async with (
+                self._client() as client,
+                client.stream("GET", f"/api/v1/blobs/{digest}/", headers=headers) as answer,
+            ):
+                status = answer.status_code
+                if status in (200, 206):
+                    return await self._store(digest, answer, start if status == 206 else 0)
+                if status == 416:
+                    # More is here than there is of it.
+                    self._partial(digest).unlink(missing_ok=True)
+                permanent = 400 <= status < 500 and status not in (401, 403, 408, 416, 425, 429)
+                pause = answer.headers.get("retry-after", "") if status == 503 else ""
+                wait_s = min(float(pause), LONGEST_WAIT_S) if pause.isdigit() else None
+                raise FetchError(f"{digest[:12]}: the control plane answered HTTP {status}", permanent, wait_s)
+        except httpx2.HTTPError as error:
+            raise FetchError(f"{digest[:12]}: {type(error).__name__}: {error}", permanent=False) from error
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                self._trim(0)
+                self._forget_partial(lambda other: False)
+            raise FetchError(f"{digest[:12]}: {error}", permanent=False) from error
 
     async def _store(self, digest: str, answer: httpx2.Response, start: int) -> Path:
         """Write what arrives behind the first ``start`` bytes, which are here."""

@@ -19,17 +19,17 @@ from .. import __version__, disk, log, machine
 from ..link import LinkTiming, MemberLink, Membership
 from ..protocol import control, frames
 from ..protocol.specs import DeviceInfo, DeviceState, DeviceStats
-from ..settings import Settings
+from ..settings import Settings, SettingsError
 from ..trust.control_plane import client_context, control_context, follow
 from ..trust.member import MemberIdentity, identity_file
-from . import addresses, devices
+from . import addresses, devices, redivision
 from .backoff import RestartTiming
 from .cache import FetchError, ModelCache
 from .executor_process import end_leftovers
 from .losses import Loss
 from .placement import DeviceRollout
 from .profiling import ProfileJobs
-from .redivision import Layout, Redivision
+from .redivision import Layout
 from .sensors import SensorThread
 from .supervision import COMMAND, ExecutorSupervisor
 
@@ -68,8 +68,11 @@ class NodeDaemon:
         several = settings.gateway_names if settings.gateways > 1 else ()
         self.gateways = {name: settings.gateway_socket(number) for number, name in enumerate(several, 1)}
         """sockets of this box's gateways by name; one alone serves its metrics itself"""
-        self.devices = tuple(addresses.listening(settings, layout.devices, layout.devices))
-        self.division = Redivision(settings, self, layout)
+        self.devices = layout.devices
+        self._division, self._retiring = layout.ordered, layout.retiring
+        self._look_at_order = asyncio.Event()
+        self._division_problem = ""
+        """why the newest order of a division cannot be followed; empty: it is"""
         self._log = log.get("daemon").bind(node=self.name)
         self._config_file = settings.home / "members" / f"node-{disk.safe_name(self.name)}-config.json"
         self.config: control.NodeConfig | None = None
@@ -121,10 +124,10 @@ class NodeDaemon:
             release=__version__,
             devices=announced,
             cores=tuple(sorted(devices.usable())),
-            divided=self.division.settings.cpu_devices,
-            ordered=bool(self.division.ordered),
-            division_problem=self.division.problem,
-            retiring=tuple(sorted(self.division.retiring)),
+            divided=redivision.divided_as(self._settings, self._division).cpu_devices,
+            ordered=bool(self._division),
+            division_problem=self._division_problem,
+            retiring=tuple(sorted(self._retiring)),
         )
 
     def _add(self, device: DeviceInfo) -> None:
@@ -162,7 +165,7 @@ class NodeDaemon:
                 running.create_task(self.link.run(), name="link")
                 running.create_task(self._tick(), name="stats")
                 running.create_task(self._look_for_devices(), name="devices")
-                running.create_task(self.division.run(), name="division")
+                running.create_task(self._follow_division(), name="division")
                 running.create_task(self._verify_files(), name="verify")
                 running.create_task(follow(self._settings), name="trust")
         finally:
@@ -176,18 +179,18 @@ class NodeDaemon:
         """Serve on devices that appear, such as a GPU whose driver was loaded late."""
         while True:
             await asyncio.sleep(self._restart_timing.probe)
-            appeared = await devices.appeared(self.division.settings, self.devices)
+            appeared = await devices.appeared(redivision.divided_as(self._settings, self._division), self.devices)
             # The cores may have been divided anew meanwhile.
             cores = {core for device in self.devices for core in device.cores}
             appeared = tuple(one for one in appeared if one.id not in self.executors and cores.isdisjoint(one.cores))
             if appeared:
-                self.add(addresses.listening(self._settings, appeared, self.devices))
-                self.announce()
+                self._appear(addresses.listening(self._settings, appeared, self.devices))
+                self.link.rejoin()
 
     def _start(self, ref: str) -> None:
         self._running[ref] = self._group.create_task(self.executors[ref].run(), name=f"executor-{ref}")
 
-    def add(self, added: Sequence[DeviceInfo]) -> None:
+    def _appear(self, added: Sequence[DeviceInfo]) -> None:
         devices.log_found(added)
         self.devices = (*self.devices, *added)
         for device in added:
@@ -196,7 +199,7 @@ class NodeDaemon:
             if self.config is not None:
                 self._rollouts[device.id].place(self.config)
 
-    async def remove(self, ref: str) -> None:
+    async def _remove(self, ref: str) -> None:
         self.jobs.lost(ref, Loss("its cores are other devices now"))
         self._running[ref].cancel()
         await asyncio.wait([self._running.pop(ref)])
@@ -206,11 +209,53 @@ class NodeDaemon:
             del by_device[ref]
         self._need_files()
 
-    def holds(self, ref: str) -> bool:
-        """Whether a device has a variant loaded, or has not said so yet."""
-        return bool(self._states[ref].warm)
+    async def _follow_division(self) -> None:
+        """Divide the cores as the control plane orders, while devices serve.
 
-    def announce(self) -> None:
+        The new devices' executors start beside those that serve. The devices that they replace *retire*: the control
+        plane plans with them until the new ones are profiled, then with the new ones; the node ends a retired device
+        once it holds nothing. A device whose cores stay together stays as it is.
+        """
+        refused = self._division
+        while True:
+            await self._look_at_order.wait()
+            self._look_at_order.clear()
+            if (config := self.config) is None:
+                continue
+            if config.cpu_devices not in (self._division, refused):
+                refused = config.cpu_devices
+                await self._divide(config.cpu_devices)
+            elif config.cpu_devices == self._division and self._division_problem:
+                refused, self._division_problem = self._division, ""
+                self.link.rejoin()
+            ended = [ref for ref in sorted(self._retiring.intersection(config.retired)) if not self._states[ref].warm]
+            for ref in ended:
+                await self._remove(ref)
+                self._log.info("device_retired", id=ref)
+            if ended:
+                self._divided(self._division, self._retiring.difference(ended))
+
+    async def _divide(self, ordered: str) -> None:
+        present = self.devices
+        try:
+            settings = redivision.divided_as(self._settings, ordered)
+            found = await asyncio.to_thread(devices.find, settings, present)
+            found = addresses.listening(settings, found, present)
+        except SettingsError as error:
+            self._division_problem = "; ".join(error.problems)[:200]
+            self._log.error("division_refused", ordered=ordered, reason=self._division_problem)
+            self.link.rejoin()
+            return
+        self._division_problem = ""
+        before, after = ({device.id for device in some} for some in (present, found))
+        retiring = frozenset(device.id for device in present if device.kind == "cpu") - after
+        self._appear([device for device in found if device.id not in before])
+        self._log.info("divided", ordered=ordered, retiring=sorted(retiring))
+        self._divided(ordered, retiring)
+
+    def _divided(self, ordered: str, retiring: frozenset[str]) -> None:
+        self._division, self._retiring = ordered, retiring
+        redivision.store(self._settings, Layout(self.devices, ordered, retiring))
         self.link.rejoin()
 
     async def _verify_files(self) -> None:
@@ -281,7 +326,7 @@ class NodeDaemon:
         for placement in self._rollouts.values():
             # The same configuration again (after a reconnect) only hurries what could not be fetched.
             placement.retry() if same else placement.place(config)
-        self.division.look()
+        self._look_at_order.set()
 
     def _link_up(self) -> None:
         self._send_states()
@@ -344,7 +389,7 @@ class NodeDaemon:
     def _set_state(self, ref: str, state: DeviceState) -> None:
         if state != self._states[ref]:
             self._states[ref] = state
-            self.division.look()
+            self._look_at_order.set()
             self._send_states()
 
     def _send_states(self) -> None:

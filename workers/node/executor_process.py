@@ -119,6 +119,17 @@ class ExecutorProcess:
     async def wait(self) -> None:
         await self._ended.wait()
 
+    async def end(self, within_s: float, politely: bool = True) -> bool:
+        """Have it end, by SIGKILL after ``within_s`` seconds; False: it did not even so."""
+        for number in (signal.SIGTERM, signal.SIGKILL) if politely else (signal.SIGKILL,):
+            self.send(number)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self.wait()
+                    return True
+        self.release()
+        return False
+
     def idle(self) -> bool:
         """Whether it is stopped, or took next to no CPU time since the last call."""
         status = process_stat(self.pid)
@@ -167,12 +178,7 @@ async def end_leftovers(settings: Settings, devices: Collection[DeviceInfo], wit
         if path in own or not re.fullmatch(rf"executor-{stem}-(?:cpu|gpu)\d+\.pid", path.name):
             continue
         if (process := ExecutorProcess.find(path)) is not None:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                process.send(number)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(within_s):
-                        await process.wait()
-            process.release()
+            await process.end(within_s)
             ended.append(process.pid)
         path.unlink(missing_ok=True)
     return ended

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pynvml
 
@@ -58,7 +58,7 @@ def find(environ: Mapping[str, str] | None = None) -> list[Gpu]:
             least = ".".join(str(part) for part in LEAST_CAPABILITY)
             _warn("gpu_too_old", name=gpu.name, capability=gpu.capability, least=least)
             continue
-        usable.append(Gpu(ordinal, gpu.uuid, gpu.name, gpu.memory_bytes, gpu.capability))
+        usable.append(replace(gpu, index=ordinal))
     return usable
 
 
@@ -119,12 +119,8 @@ def _describe(index: int) -> Gpu:
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
     return Gpu(
         index=index,
-        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
-        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
+        name=pynvml.nvmlDeviceGetName(handle),
         memory_bytes=pynvml.nvmlDeviceGetMemoryInfo(handle).total,
         capability=f"{major}.{minor}",
     )
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -34,20 +34,28 @@ class Loss:
         return replace(self, variant=variant)
 
 
-def how_it_ended(code: int, answered: bool, oom_killed: bool, fault: Path | None = None) -> Loss:
-    """The loss of a process by its exit status (negative: the signal).
+def how_it_ended(code: int | None, answered: bool, oom_killed: bool, fault: Path) -> Loss:
+    """The loss of a process.
 
     Args:
+        code: its exit status (negative: the signal); None: unknown, since an earlier daemon had started it.
         answered: whether it ever answered; one that did not failed to start.
         oom_killed: whether the kernel has killed a process for memory meanwhile.
         fault: where the process left why it ended, see :func:`workers.protocol.endings.fault_path`.
     """
+    note = _note(fault)
+    own = _EXIT.match(note)
+    if code is None:
+        if note.startswith(_FATAL):
+            return Loss(f"crashed: {note.removeprefix(_FATAL)[:100]}", crashed=True)
+        if own is None and not oom_killed:
+            return Loss("ended; its exit status is unknown, since an earlier daemon had started it")
+        code = int(own[1]) if own else -signal.SIGKILL
     if code in _OWN:
         why, crashed = _OWN[code]
         return Loss(f"ended itself: {why}", crashed)
     if code >= 0:
-        match = _EXIT.match(_note(fault)) if code else None
-        why = f": {match[2]}" if match is not None and match[2] else ""
+        why = f": {own[2]}" if code and own is not None and own[2] else ""
         return Loss(f"exited with code {code}{why}"[:500], crashed=answered and code != 0)
     if -code == signal.SIGKILL and oom_killed:
         return Loss("killed by the kernel for lack of memory", crashed=True)
@@ -57,21 +65,9 @@ def how_it_ended(code: int, answered: bool, oom_killed: bool, fault: Path | None
         return Loss(f"killed by signal {-code}")
 
 
-def how_another_ended(fault: Path, oom_killed: bool) -> Loss:
-    """The loss of a process with no known exit status: as :func:`how_it_ended`."""
-    note = _note(fault)
-    if match := _EXIT.match(note):
-        return how_it_ended(int(match[1]), True, oom_killed, fault)
-    if note.startswith(_FATAL):
-        return Loss(f"crashed: {note.removeprefix(_FATAL)[:100]}", crashed=True)
-    if oom_killed:
-        return Loss("killed by the kernel for lack of memory", crashed=True)
-    return Loss("ended; its exit status is unknown, since an earlier daemon had started it")
-
-
-def _note(fault: Path | None) -> str:
+def _note(fault: Path) -> str:
     try:
-        return fault.read_text(errors="replace").partition("\n")[0] if fault is not None else ""
+        return fault.read_text(errors="replace").partition("\n")[0]
     except OSError:
         return ""
 

@@ -21,8 +21,8 @@ from .cache import FetchError, ModelCache
 from .losses import Loss
 from .supervision import ExecutorSupervisor
 
-#: how long an order waits for an executor that is just starting, in seconds
-START_WAIT = 60.0
+#: how long an order waits for an executor that is just starting
+START_WAIT_S = 60.0
 #: ends of jobs that are kept until the control plane has them
 KEPT = 16
 
@@ -48,12 +48,10 @@ class ProfileJobs:
         cache: ModelCache,
         executors: Mapping[str, ExecutorSupervisor],
         send: Callable[[control.FromMember], None],
-        start_wait: float = START_WAIT,
     ):
         self._cache = cache
         self._executors = executors
         self._send = send
-        self._start_wait = start_wait
         self._tasks: dict[int, asyncio.Task] = {}
         #: by job: its device, its variant, and how it ends
         self._measuring: dict[int, tuple[str, int, asyncio.Future[control.FromMember]]] = {}
@@ -172,7 +170,7 @@ class ProfileJobs:
         outcome = asyncio.get_running_loop().create_future()
         waited = 0.0
         while not executor.up:
-            if waited >= self._start_wait:
+            if waited >= START_WAIT_S:
                 why = executor.last_failure or "it is still starting"
                 message = f"device {order.device}: its executor is not up: {why}"
                 return control.ProfileFailed(job=order.job, message=message, retry=True)

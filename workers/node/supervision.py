@@ -9,7 +9,6 @@ daemon that is killed, and the next daemon takes it over (:mod:`.executor_proces
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from ..protocol.specs import DeviceInfo
 from . import environment
 from .backoff import RestartBackoff, RestartTiming
 from .executor_process import ExecutorProcess, pid_path, read_pid
-from .losses import Loss, how_another_ended, how_it_ended, oom_kills
+from .losses import Loss, how_it_ended, oom_kills
 
 #: how often the kernel's count of processes killed for memory is read while the executor lives
 OOM_EVERY_S = 5.0
@@ -161,18 +160,15 @@ class ExecutorSupervisor:
         return healthy_s
 
     def _how_it_ended(self) -> Loss:
-        killed = oom_kills() > self._oom_kills
-        if self._process.code is None:
-            return how_another_ended(self._fault, killed)
         answered = self._up_since is not None or not self._process.child
-        return how_it_ended(self._process.code, answered, killed, self._fault)
+        return how_it_ended(self._process.code, answered, oom_kills() > self._oom_kills, self._fault)
 
     def _died_unseen(self) -> None:
         """Report an executor that crashed while there was no daemon."""
         if read_pid(self._named) is None:
             return
         self._named.unlink(missing_ok=True)
-        loss = how_another_ended(self._fault, False)
+        loss = how_it_ended(None, True, False, self._fault)
         if loss.crashed:
             self.last = loss.blaming(blamed(self._record))
             self._log.warning("executor_lost", reason=self.last_failure)
@@ -303,25 +299,8 @@ class ExecutorSupervisor:
         process = self._process
         if process is None:
             return
-        if process.running:
-            # One that hangs would not act on SIGTERM, and devices wait for its place.
-            process.send(signal.SIGKILL if self.last is not None and self.last.crashed else signal.SIGTERM)
-            try:
-                async with asyncio.timeout(self._timing.term):
-                    await process.wait()
-            except TimeoutError:
-                self._log.warning(
-                    "executor_killed", pid=process.pid, reason=f"still there after {self._timing.term:g} s"
-                )
-                process.send(signal.SIGKILL)
-                await self._killed(process)
-        self._named.unlink(missing_ok=True)
-
-    async def _killed(self, process: ExecutorProcess) -> None:
-        try:
-            async with asyncio.timeout(self._timing.term):
-                await process.wait()
-        except TimeoutError:
+        # One that hangs would not act on SIGTERM, and devices wait for its place.
+        if not await process.end(self._timing.term, politely=self.last is None or not self.last.crashed):
             # A driver that does not return from the kernel keeps it; nothing else can be done about it here.
             self._log.error("executor_unkillable", pid=process.pid)
-            process.release()
+        self._named.unlink(missing_ok=True)

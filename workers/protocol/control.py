@@ -115,12 +115,10 @@ class MemberStats(FromMember, frozen=True, kw_only=True):
     """Sent each second, even with nothing to report: the control plane answers where the member is behind."""
 
     at: Seconds = 0.0  # seconds ago that the second ended (boxes' clocks differ)
-    #: of the configuration that the member holds, 0 while it holds none. None, of all three: not reported.
+    #: of the configuration that the member holds, 0 while it holds none. None, of both: not reported.
     plan_version: Count | None = None
     #: :attr:`Configuration.hash` of the configuration that it holds, as received; empty while it holds none
     config_hash: Hash | None = None
-    #: messages that had come on this connection when the report was made
-    received: Count | None = None
 
 
 class NodeStats(MemberStats, tag="node_stats", frozen=True, kw_only=True):
@@ -279,7 +277,7 @@ class ProfileOrder(ToMember, tag="profile_order", frozen=True, kw_only=True):
     device: str
     variant: VariantSpec
     application: ApplicationSpec
-    first: bool  # the variant never ran on this device type, so its first run wants a drained device
+    first: bool  # the variant never ran on this device type: cores are told of its first run
     max_batch: int = 64
     validation: ValidationSpec | None = None
     attempt: int = 0  # counts the orders of this job from 1; 0: not reported

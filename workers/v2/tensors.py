@@ -45,7 +45,7 @@ def check_packed(datatype: str, shape: Sequence[int], data: Buffer) -> None:
     if count * _U32.size > size:
         raise TensorError(f"has {size} bytes; shape {list(shape)} of BYTES takes at least {count * _U32.size}")
     found = 0
-    for _ in _split_bytes(data):
+    for _ in split_bytes(data):
         found += 1
         if found > count:
             raise TensorError(f"has more than the {count} BYTES elements that shape {list(shape)} takes")
@@ -63,14 +63,14 @@ def check_text(data: Buffer) -> None:
     """
     if bytes(data).isascii():
         return
-    for place, element in enumerate(_split_bytes(data)):
+    for place, element in enumerate(split_bytes(data)):
         try:
             str(element, "utf-8")
         except UnicodeDecodeError:
             raise TensorError(f"element {place} of BYTES is not UTF-8; models take text") from None
 
 
-def _split_bytes(data: Buffer):
+def split_bytes(data: Buffer):
     offset, size = 0, len(data)
     while offset < size:
         if offset + 4 > size:
@@ -166,7 +166,7 @@ def unpack(datatype: str, shape: Sequence[int], data: Buffer, null: bool = False
     check_packed(datatype, shape, data)
     if datatype == "BYTES":
         try:
-            return [bytes(part).decode() for part in _split_bytes(data)]
+            return [bytes(part).decode() for part in split_bytes(data)]
         except UnicodeDecodeError:
             raise NoJsonForm(f"has BYTES elements that are not UTF-8; {_WAY_OUT}") from None
     if datatype == "BF16":

@@ -124,11 +124,6 @@ class DivisionSerializer(StrictMixin, serializers.Serializer):
     )
 
 
-class DivisionLookSerializer(serializers.Serializer):
-    cpu_devices = serializers.CharField(help_text="Empty: as the box's settings say.")
-    consequences = serializers.ListField(child=serializers.CharField())
-
-
 class DivisionReportSerializer(serializers.Serializer):
     cores = serializers.ListField(child=serializers.IntegerField(), help_text="CPU cores that it may divide.")
     divided = serializers.CharField(help_text="The present division, in the form of NEREUS_CPU_DEVICES.")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework.response import Response
 
 from registry import dividing, members, reach
 from registry.api.serializers.members import (
     CordonSerializer,
     DeviceSerializer,
-    DivisionLookSerializer,
     DivisionSerializer,
     GatewaySerializer,
     NodeSerializer,
@@ -117,17 +116,6 @@ class NodeCordon(_Nodes):
 
 class NodeDivision(_Nodes):
     """The division of a node's cores into devices."""
-
-    @extend_schema(
-        operation_id="nodes_division_look",
-        parameters=[OpenApiParameter("cpu_devices", str, description="Empty: as the box's settings say.")],
-        responses=DivisionLookSerializer,
-    )
-    def get(self, request, name):
-        """Preview the effect of a division; nothing changes."""
-        wanted = request.query_params.get("cpu_devices", "").strip()
-        said = dividing.consequences(self.get_object(), wanted)
-        return Response(DivisionLookSerializer({"cpu_devices": wanted, "consequences": said}).data)
 
     @extend_schema(request=DivisionSerializer, responses=NodeSerializer)
     def post(self, request, name):

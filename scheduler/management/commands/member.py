@@ -15,8 +15,6 @@ KINDS = {"node": Node, "gateway": Gateway}
 
 
 class Command(BaseCommand):
-    """Ends with status 0 as soon as the member serves as it should."""
-
     help = "Say whether a node or gateway has joined and follows the plan in force; status 0 if it does."
 
     def add_arguments(self, parser) -> None:
@@ -25,7 +23,6 @@ class Command(BaseCommand):
         parser.add_argument("--wait", type=float, default=0.0, metavar="S", help="seconds to wait for it (default 0)")
 
     def handle(self, *args, kind: str, name: str, wait: float, **options) -> None:
-        """Raises CommandError, with the reasons."""
         until = time.monotonic() + wait
         while reasons := lacking(KINDS[kind], name):
             if time.monotonic() >= until:

@@ -84,7 +84,6 @@ def _checked(path: Path, named: list[str], batching: str | None) -> tuple[Scenar
 
 
 def _run(world: Scenario, label: str, stack: Stack, part: str | None) -> SimulationResults:
-    """One run, with a progress bar on standard error where that is a terminal."""
     form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
     with tqdm(total=1.0, desc=label, file=sys.stderr, disable=None, leave=False, bar_format=form) as bar:
         return simulate(world, stack, part=part, progress=lambda share: bar.update(share - bar.n))

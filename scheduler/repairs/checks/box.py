@@ -167,7 +167,6 @@ def certificate(facts: Facts) -> Iterator[Repair]:
 
 
 def redis(_facts: Facts) -> Iterator[Repair]:
-    """The program of the private Redis has a known hole, and the box has no other."""
     # A server elsewhere is its operators'.
     program = None if settings.NEREUS.redis_url else redis_server.chosen()
     if program and program.hole:

@@ -87,7 +87,7 @@ def not_connected(facts: Facts) -> Iterator[Repair]:
     for member in facts.members:
         if member.state != Member.State.APPROVED or member.connected:
             continue
-        kind = _kind(member)
+        kind = member.word
         yield Repair(
             key=f"{kind}:{member.name}",
             severity=Severity.ERROR,
@@ -120,7 +120,7 @@ def behind(facts: Facts) -> Iterator[Repair]:
     for member in facts.members:
         if not member.behind:
             continue
-        kind = _kind(member)
+        kind = member.word
         keys = ", and accepts deleted API keys" if kind == "gateway" else ""
         yield Repair(
             key=f"behind:{kind}:{member.name}",
@@ -150,7 +150,7 @@ def certificates(facts: Facts) -> Iterator[Repair]:
         left = member.certificate_until - facts.now
         if left > CERTIFICATE_SOON and not member.certificate_lapsed:
             continue
-        kind, ends = _kind(member), f"{member.certificate_until:%Y-%m-%d %H:%M} UTC"
+        kind, ends = member.word, f"{member.certificate_until:%Y-%m-%d %H:%M} UTC"
         if member.certificate_lapsed:
             title = f"The certificate of {kind} {member.name} has ended"
             effect = f"It ended at {ends} while the {kind} was away; members on other boxes refuse its connections."
@@ -176,7 +176,7 @@ def waiting(facts: Facts) -> Iterator[Repair]:
     for member in facts.members:
         if member.state != Member.State.PENDING:
             continue
-        kind = _kind(member)
+        kind = member.word
         yield Repair(
             key=f"waiting:{kind}:{member.name}",
             severity=Severity.WARNING,
@@ -196,7 +196,7 @@ def claimed(facts: Facts) -> Iterator[Repair]:
     for member in facts.members:
         if not member.claimed:
             continue
-        kind = _kind(member)
+        kind = member.word
         token = f" with join token {member.claim_with.name}" if member.claim_with else ""
         yield Repair(
             key=f"claim:{kind}:{member.name}",
@@ -267,10 +267,6 @@ def cordoned(facts: Facts) -> Iterator[Repair]:
             ),
             since=node.cordoned_at,
         )
-
-
-def _kind(member: Node | Gateway) -> str:
-    return "node" if isinstance(member, Node) else "gateway"
 
 
 def _nodes(facts: Facts) -> list[Node]:

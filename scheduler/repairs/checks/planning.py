@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from django.conf import settings
 
 from registry.models import Application, Variant
-from scheduler import words
+from scheduler import plans, words
 from scheduler.control import requests
 from scheduler.models import KnownRepair
 from scheduler.repairs.capacity import fastest
@@ -20,8 +20,6 @@ OVERLOAD_S = 60.0
 #: share of an application's queries, and their number, from which late or refused ones need a person; and the share
 #: below which they no longer do, so that bursts do not raise it again and again
 RAISED_SHARE, RAISED_LEAST, OVER_SHARE = 0.05, 10, 0.01
-#: items/s below which nothing is left out but a rounding error
-NEGLIGIBLE = 1e-6
 
 _PLAN_NOW = {"label": "Plan now", "address": "plan-current"}
 
@@ -80,16 +78,15 @@ def refused(facts: Facts) -> Iterator[Repair]:
 
 
 def demand(facts: Facts) -> Iterator[Repair]:
-    """Demand that is refused or answered late for longer than a burst lasts."""
-    missing = facts.plan.allocation.get("left_out") or {} if facts.plan is not None else {}
+    missing = plans.left_out(facts.plan) if facts.plan is not None else {}
     raised = set(KnownRepair.objects.filter(raised=True).values_list("key", flat=True))
     for application in facts.applications:
         name = application.name
         key, left_out = f"demand:{name}", missing.get(name, 0.0)
         recent = facts.recent.get(name, RecentQueries())
-        if left_out <= NEGLIGIBLE and not _many(facts, name, key in raised):
+        if not left_out and not _many(facts, name, key in raised):
             continue
-        late = left_out <= NEGLIGIBLE and recent.refused < recent.late
+        late = not left_out and recent.refused < recent.late
         yield Repair(
             key=key,
             severity=Severity.ERROR,
@@ -128,7 +125,7 @@ def _effects(facts: Facts, name: str, recent: RecentQueries, left_out: float) ->
                 f"In the last {seconds // MINUTE_S} minutes {words.percent(seen.share)} of its queries were late, "
                 f"refused or failed ({seen.late}, {seen.refused} and {seen.failed})."
             )
-    if left_out > NEGLIGIBLE:
+    if left_out:
         served = facts.plan.allocation.get("served", {}).get(name, 0.0)
         yield (
             f"The plan leaves out {words.rate(left_out)} of {words.rate(left_out + served)} items/s even at the "

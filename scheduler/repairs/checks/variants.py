@@ -24,7 +24,6 @@ def _again(variant: Variant, text: str) -> Action:
 
 
 def _able(facts: Facts, application: str) -> str:
-    """A sentence on an application's variants that cannot run anywhere."""
     mine = [variant for variant in facts.variants if variant.application.name == application]
     types = {device.type for device in facts.devices}
     able = sum(any(p.device_type in types and not p.blocked for p in variant.profiles.all()) for variant in mine)
@@ -88,7 +87,6 @@ def unprofiled(facts: Facts) -> Iterator[Repair]:
 
 
 def blocked(facts: Facts) -> Iterator[Repair]:
-    """Variants that are suspended on a device type, because they keep crashing there."""
     types = {device.type for device in facts.devices}
     for variant in facts.variants:
         for profile in variant.profiles.all():
@@ -113,7 +111,6 @@ def blocked(facts: Facts) -> Iterator[Repair]:
 
 
 def mixed(facts: Facts) -> Iterator[Repair]:
-    """Variants whose queries were found to influence each other while batched."""
     faults = Fault.objects.filter(cause=Fault.Cause.MIXED).order_by("variant").values("variant")
     first = {fault["variant"]: fault["first"] for fault in faults.annotate(first=Min("at"))}
     for variant in facts.variants:

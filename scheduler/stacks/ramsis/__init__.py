@@ -11,7 +11,7 @@ from workers.dispatch.stack import published
 
 from ..paper import Paper
 from .load_limits import ByLoadPolicy, ShortestQueueRouter
-from .strategy import STRATEGIES, promised
+from .strategy import STRATEGIES
 
 PAPER = Paper(
     strategies=STRATEGIES,
@@ -25,5 +25,4 @@ PAPER = Paper(
     ),
     policies={"by-load": ByLoadPolicy},
     routers={"shortest-queue": lambda _seed: ShortestQueueRouter()},
-    promises={"ramsis": promised},
 )

@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from scheduler.allocation.capacity import profile_on
 from scheduler.allocation.problem import (
     Allocation,
@@ -27,14 +25,10 @@ from scheduler.allocation.problem import (
 from scheduler.allocation.solver import Budget, time_ran_out
 from scheduler.progress import report
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.policy_tables import LoadPolicy, PolicySet
+from workers.dispatch.policy_tables import LoadPolicy
 
 from ..dedicated import DedicatedChoices, ResidentCapacity, allocation_with, capacity_by_application, evenly
-from ..paper import Expected
 from . import load_limits, load_policies
-from .arrivals import round_robin
-from .expectation import expected
-from .transitions import Chain
 from .worker import LENGTHS, QUEUE, Worker, WorkerVariant, worker
 
 #: part of a device's memory that all residents may take together, as for other variants that stand by
@@ -135,51 +129,6 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
         policies=tuple(policies),
         accuracy=accuracy / served if served > 0 else base.accuracy,
     )
-
-
-def promised(problem: Problem, allocation: Allocation, rates: Mapping[str, float]) -> dict[str, Expected]:
-    """Return what a plan's policies promise at these arrivals (Section 5.1).
-
-    Args:
-        allocation: by one of RAMSIS' strategies for this problem.
-        rates: items/s by application.
-
-    Returns:
-        By application; one without policies for its rate, or that these do not meet, is left out.
-    """
-    choices = DedicatedChoices(problem)
-    placed = choices.residents(allocation.placements)
-    mains = {
-        device.id: main
-        for device in problem.devices
-        if device.id in placed and (main := choices.fastest(device, placed[device.id].variant.application)) is not None
-    }
-    groups = {(group.application, frozenset(group.devices)): group for group in _groups(problem, mains, LENGTHS)}
-    parts: dict[str, list[tuple[float, Expected | None]]] = {}
-    for planned in allocation.policies:
-        group, rate = groups.get((planned.application, frozenset(planned.devices))), rates.get(planned.application, 0.0)
-        policy = PolicySet(planned.variants, planned.policies).at(rate)
-        known = group is not None and tuple(v.id for v in group.worker.variants) == planned.variants
-        promise = _expected(group, policy, rate) if known and policy and rate > 0 else None
-        parts.setdefault(planned.application, []).append((group.load if group else 1.0, promise))
-    every = {name: _mean(groups) for name, groups in parts.items() if all(promise for _, promise in groups)}
-    return {name: promise for name, promise in every.items() if promise.violation_rate <= load_policies.MET}
-
-
-def _expected(group: _Group, policy: LoadPolicy, rate: float) -> Expected:
-    made = group.worker
-    queued, nothing = range(1, made.queue + 1), [0] * len(made.slacks)
-    # Steps are rounded to microseconds.
-    slacks = [slack + 1e-6 for slack in made.slacks]
-    choice = np.array([nothing, *([policy.choose(waiting, slack) for slack in slacks] for waiting in queued)])
-    return expected(Chain(made, round_robin(rate, group.workers)), choice)
-
-
-def _mean(parts: Sequence[tuple[float, Expected]]) -> Expected:
-    load = sum(weight for weight, _ in parts) or 1.0
-    in_time = sum(weight * (1.0 - promise.violation_rate) for weight, promise in parts)
-    earned = sum(weight * (1.0 - promise.violation_rate) * promise.accuracy for weight, promise in parts)
-    return Expected(earned / in_time if in_time > 0 else 0.0, 1.0 - in_time / load)
 
 
 def _groups(problem: Problem, mains: Mapping[str, ResidentCapacity], lengths: int | None) -> list[_Group]:

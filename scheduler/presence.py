@@ -27,7 +27,6 @@ RETURN_S = 20
 
 
 def seen() -> None:
-    """Record that a member's message was received and stored."""
     redis, now = live.client(), clock.stamp()
     if clock.age(redis.getset(SEEN, now)) > ABSENT_S:
         redis.set(RETURNING, now)

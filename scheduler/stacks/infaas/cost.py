@@ -20,7 +20,6 @@ from ..dedicated import NOTHING, DedicatedChoices, ResidentCapacity, allocation_
 
 #: lambda, 1/s; the paper names no value. A load is worth its time on the device, spread over a plan's period of 30 s
 LOAD_WEIGHT = 1 / 30
-
 #: an instance that may run on any device of a group
 Option = tuple[int, str]
 

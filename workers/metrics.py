@@ -8,7 +8,6 @@ with one value a row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -17,14 +16,6 @@ Outputs = Mapping[str, np.ndarray]
 
 class MetricError(ValueError):
     """Outputs and labels do not fit the metric; the message says what it needs."""
-
-
-class Metric(Protocol):
-    def add(self, outputs: Outputs, labels: np.ndarray) -> None:
-        """Add rows of outputs (in the signature's order) and labels; MetricError."""
-
-    def percent(self) -> float:
-        """The metric over all rows; MetricError if there are too few."""
 
 
 class _Hits:
@@ -136,6 +127,8 @@ class R2:
         return max(0.0, value) if np.isfinite(value) else 0.0
 
 
+#: each adds rows of outputs (in the signature's order) and labels, and has the percent of all; both raise MetricError
+Metric = TopK | Binary | R2
 _METRICS: dict[str, Callable[[], Metric]] = {
     "top1": lambda: TopK(1),
     "top5": lambda: TopK(5),

@@ -30,8 +30,8 @@ logger = log.get("members")
 SHOWN, KEYS, PER_MEMBER_SECOND = 5.0, 5.0, 1 / 3600
 #: characters of a reason, which may quote what a request says
 _REASON = 500
-#: when a certificate is replaced, and seconds between two tries
-RENEW_AFTER, RENEW_EVERY_S = timedelta(days=10), 15.0
+#: when a certificate is replaced; seconds until the next one at the earliest, and after a refusal
+RENEW_AFTER, RENEW_EVERY_S, REFUSED_S = timedelta(days=10), 15.0, 3600.0
 #: a certificate that ends later was issued before the clock was set back
 _LATEST = VALIDITY + timedelta(hours=1)
 

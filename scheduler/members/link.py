@@ -86,7 +86,7 @@ class AcceptedLink:
         self.lag = Lag()
         self.sent_hash = ""
         self.behind_since: float | None = None
-        self.certified_at = -math.inf
+        self.certify_from = math.inf
 
     @classmethod
     async def serve(cls, scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send) -> None:
@@ -279,8 +279,8 @@ class AcceptedLink:
             await together(standing.waits, self.kind, self.member.pk, self.channel_name)
         elif not self.approved:
             issued, credential = await together(self._store_admission)
-            self.standing, self.claims = now, False
-            since = self.certified_at = time.monotonic()
+            self.standing, self.claims, since = now, False, time.monotonic()
+            self._certified(issued)
             await self.say(control.Joined(member=self.member.pk, credential=credential, issued=issued))
         if now is not before:
             await self.announce(lambda: self._tell_browsers(True), "event")
@@ -305,9 +305,14 @@ class AcceptedLink:
 
     async def _certify(self) -> None:
         request = self.join_message.certificate_request
-        if request and time.monotonic() - self.certified_at >= certificates.RENEW_EVERY_S:
-            self.certified_at = time.monotonic()
-            await self.say(await together(certificates.issue, self.member, request, self.peer, self.channel_name))
+        if request and time.monotonic() >= self.certify_from:
+            issued = await together(certificates.issue, self.member, request, self.peer, self.channel_name)
+            self._certified(issued)
+            await self.say(issued)
+
+    def _certified(self, issued: control.IssuedCertificate) -> None:
+        pause = certificates.REFUSED_S if issued.refused else certificates.RENEW_EVERY_S
+        self.certify_from = time.monotonic() + pause
 
     def _standing(self, row: standing.Row | None) -> Standing:
         return standing.standing(row, self.channel_name, self.claims)

@@ -11,12 +11,12 @@ import msgspec
 
 from tests.control.honest import GOOD
 from tests.gateway.conftest import application, config, plan
-from workers.protocol import control, frames, fronts
+from workers.protocol import control, frames, gateways
 from workers.protocol.frame_connection import encode
 from workers.protocol.frames import Frame, RequestShape, TensorHeader
 from workers.protocol.framing import PREFIX, FrameError, Framing
 
-LINKS = [frames.ToExecutor, frames.FromExecutor, fronts.ToCore, fronts.FromCore]
+LINKS = [frames.ToExecutor, frames.FromExecutor, gateways.ToCore, gateways.FromCore]
 DECODERS = [msgspec.msgpack.Decoder(types) for types in LINKS]
 TEXTS = [control.decode_from_node, control.decode_from_gateway, control.decode_to_node, control.decode_to_gateway]
 #: what one input may make a reader allocate
@@ -33,8 +33,8 @@ def seeds() -> list[bytes]:
     sent: list[tuple[Frame, list[bytes]]] = [
         (frames.Hello("gateway", "box"), []),
         (frames.MetricsRequest(), []),
-        (fronts.Failed(7, "Invalid", "wrong", None), []),
-        (fronts.WithdrawQueries((1, 2)), [shape]),
+        (gateways.Failed(7, "Invalid", "wrong", None), []),
+        (gateways.WithdrawQueries((1, 2)), [shape]),
     ]
     framed = [b"".join(map(bytes, encode(message, body))) for message, body in sent]
     found = [bytes([0, place % 4, 5]) + frame for place, frame in enumerate(framed)]

@@ -31,8 +31,7 @@ from workers.protocol.control import GatewayConfig
 from workers.protocol.frame_connection import FrameConnection, connect
 from workers.protocol.frame_limits import QueryLimits
 from workers.protocol.frames import Frame, Hello, RequestShape, TensorHeader
-from workers.protocol.fronts import Answered, FromCore, Status, SubmitQueries, ToCore
-from workers.protocol.gateways import CoreStatus
+from workers.protocol.gateways import Answered, CoreStatus, FromCore, Status, SubmitQueries, ToCore
 from workers.protocol.specs import PeerSpec, PlanSpec
 from workers.trust.authority import Authority
 from workers.trust.endpoints import Endpoint, TlsClient

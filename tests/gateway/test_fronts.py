@@ -16,8 +16,7 @@ from workers.gateway.errors import Unavailable
 from workers.gateway.gateway import Gateway
 from workers.gateway.remote_front import Fronts, RemoteFront
 from workers.protocol.frames import Hello, RequestShape
-from workers.protocol.fronts import FrontStats, FrontTotals, SubmitQueries
-from workers.protocol.gateways import ApplicationTotals, CoreStatus
+from workers.protocol.gateways import ApplicationTotals, CoreStatus, FrontStats, FrontTotals, SubmitQueries
 from workers.protocol.specs import ApplicationStats, PlanSpec
 from workers.trust.endpoints import Endpoint
 from workers.v2.query import MOST

@@ -15,11 +15,10 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from .libc import call, prctl
+from .libc import call, renounce_privileges
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION, _PATH_BENEATH = 1, 1
-_PR_SET_NO_NEW_PRIVS = 38
 _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_DIR, _REMOVE_FILE = 1 << 1, 1 << 2, 1 << 3, 1 << 4, 1 << 5
 _MAKE_DIR, _MAKE_REG, _TRUNCATE, _IOCTL_DEV = 1 << 7, 1 << 8, 1 << 14, 1 << 15
 _FILE_RIGHTS = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
@@ -65,8 +64,7 @@ def restrict(read: Iterable[Path], write: Iterable[Path] = (), devices: Iterable
             for path in paths:
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
                     _allow(ruleset, path, rights & handled)
-        if prctl(_PR_SET_NO_NEW_PRIVS, 1) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
+        renounce_privileges()
         call(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)

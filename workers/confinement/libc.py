@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
+_PR_SET_NO_NEW_PRIVS = 38
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
@@ -22,6 +23,12 @@ def prctl(option: int, *arguments: int) -> int:
     """As prctl(2): negative with errno set on an error."""
     padded = (*arguments, 0, 0, 0, 0)[:4]
     return _libc.prctl(option, *(ctypes.c_ulong(argument) for argument in padded))
+
+
+def renounce_privileges() -> None:
+    """Set ``no_new_privs``, without which Landlock and seccomp want root."""
+    if prctl(_PR_SET_NO_NEW_PRIVS, 1) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
 def unshare(flags: int) -> bool:

@@ -13,9 +13,9 @@ import os
 import struct
 
 from . import syscalls
-from .libc import call, prctl
+from .libc import call, prctl, renounce_privileges
 
-_PR_GET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 21, 38
+_PR_GET_SECCOMP = 21
 _SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SET_MODE_FILTER = 1
 #: all threads; and without the mitigation that slows each branch of a filtered process on older kernels
@@ -45,8 +45,7 @@ def forbid(*, accept: bool, gpu: bool = False) -> None:
     Raises:
         OSError: the kernel has no filters.
     """
-    if prctl(_PR_SET_NO_NEW_PRIVS, 1) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
+    renounce_privileges()
     program = _program(accept, gpu)
     instructions = ctypes.create_string_buffer(b"".join(program))
     header = ctypes.create_string_buffer(struct.pack("@HP", len(program), ctypes.addressof(instructions)))

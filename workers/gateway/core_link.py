@@ -12,18 +12,19 @@ from workers.protocol.control import GatewayConfig
 from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frames import Frame, Hello, RequestShape
 from workers.protocol.framing import FrameError
-from workers.protocol.fronts import (
+from workers.protocol.gateways import (
     Answered,
     Configure,
+    CoreStatus,
     Failed,
     FromCore,
     FrontStats,
     FrontTotals,
+    Ping,
     Status,
     SubmitQueries,
     WithdrawQueries,
 )
-from workers.protocol.gateways import CoreStatus, Ping
 from workers.trust.endpoints import Endpoint, TlsClient, connect
 
 from . import errors

@@ -17,7 +17,7 @@ from workers.net.limits import GrpcLimits, Http1Limits, Http2Limits
 from workers.net.waiting import wait_until
 from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.frames import Hello
-from workers.protocol.fronts import FrontStats, FrontTotals
+from workers.protocol.gateways import FrontStats, FrontTotals
 from workers.settings import Settings
 from workers.trust.endpoints import Endpoint
 from workers.trust.member import stored_key

@@ -15,18 +15,20 @@ from workers.protocol.frame_connection import FrameConnection
 from workers.protocol.frame_limits import PeerLimits
 from workers.protocol.frames import Frame, Hello
 from workers.protocol.framing import FrameError
-from workers.protocol.fronts import (
+from workers.protocol.gateways import (
     Answered,
     Configure,
+    CoreStatus,
     Failed,
     FrontStats,
     FrontTotals,
+    Ping,
+    Pong,
     Status,
     SubmitQueries,
     ToCore,
     WithdrawQueries,
 )
-from workers.protocol.gateways import CoreStatus, Ping, Pong
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.specs import ApplicationStats
 from workers.trust.endpoints import MemberListener

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from workers.protocol.fronts import FrontTotals
-from workers.protocol.gateways import ApplicationTotals
+from workers.protocol.gateways import ApplicationTotals, FrontTotals
 from workers.protocol.specs import ApplicationStats
 
 

@@ -1,5 +1,5 @@
 """Messages between processes: one typed definition for both ends.
 
-:mod:`.frames` and :mod:`.fronts` go over sockets of the data plane, :mod:`.control` to and from the control plane. May
-import nothing else of Nereus.
+:mod:`.frames` and :mod:`.gateways` go over sockets of the data plane, :mod:`.control` to and from the control plane.
+May import nothing else of Nereus.
 """

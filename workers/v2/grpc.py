@@ -116,11 +116,7 @@ def _parse(data: Buffer) -> pb.ModelInferRequest:
 
 
 def _varint(data: Buffer, offset: int) -> tuple[int, int]:
-    """Return a number that protobuf encoded, and the offset behind it.
-
-    Raises:
-        IndexError: it is cut off or longer than 10 bytes.
-    """
+    """A number and the offset behind it. Raises IndexError if cut off or longer than 10 bytes."""
     value = 0
     for shift in range(0, 70, 7):
         byte = data[offset]

@@ -54,13 +54,7 @@ def check_packed(datatype: str, shape: Sequence[int], data: Buffer) -> None:
 
 
 def check_text(data: Buffer) -> None:
-    """Check that every element of packed BYTES is UTF-8.
-
-    ONNX strings may be nothing else.
-
-    Raises:
-        TensorError: naming the first element that is not.
-    """
+    """Check that every element of packed BYTES is UTF-8, as ONNX strings must be."""
     if bytes(data).isascii():
         return
     for place, element in enumerate(split_bytes(data)):

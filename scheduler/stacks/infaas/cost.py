@@ -14,7 +14,7 @@ from dataclasses import replace
 from scheduler.allocation.capacity import profile_on
 from scheduler.allocation.groups import IdenticalDevices, grouped
 from scheduler.allocation.problem import Allocation, Problem
-from workers.dispatch.instance_states import SLACK
+from workers.dispatch.published.devices import SLACK
 
 from ..dedicated import NOTHING, DedicatedChoices, ResidentCapacity, allocation_with, evenly
 

@@ -15,21 +15,18 @@ from django.urls import path, re_path  # noqa: E402
 
 from appliance.alive import AliveCheck  # noqa: E402
 from appliance.websockets import SameOrigin  # noqa: E402
-from console.consumers import unknown_path  # noqa: E402
-from console.routing import urlpatterns as browser_patterns  # noqa: E402
+from console.consumers import LiveConsumer, unknown_path  # noqa: E402
 from registry.api.body_limit import BodyLimit  # noqa: E402
 from registry.api.heads import HeadCheck  # noqa: E402
 from scheduler.members.gateway import GatewayLink  # noqa: E402
 from scheduler.members.node import NodeLink  # noqa: E402
 
-browsers = SameOrigin(AuthMiddlewareStack(URLRouter(browser_patterns)))
 websocket = URLRouter(
     [
         # Members are programs: they have a token and no origin. Browsers have a session, and an origin to check.
         path("ws/node/", NodeLink.serve),
         path("ws/gateway/", GatewayLink.serve),
-        # Not path(): Channels cannot see the router behind the origin check and would want the whole path to match.
-        re_path(r"^ws/console/", browsers),
+        path("ws/console/live/", SameOrigin(AuthMiddlewareStack(LiveConsumer.serve))),
         re_path(r"", unknown_path),
     ]
 )

@@ -16,8 +16,6 @@ CONNECT_S = 10.0
 #: seconds after which the pool ends a series of tries to connect; the next request begins another at once, where a
 #: longer series would pause for minutes after a server was away for long
 RETRY_S = 3.0
-#: options that are not libpq's
-_OURS = ("pool",)
 
 
 def postgresql(url: str, ca_file: Path | None) -> dict:
@@ -73,7 +71,7 @@ def libpq(database: dict) -> tuple[str, str]:
 
     known = {"dbname": "NAME", "user": "USER", "host": "HOST", "port": "PORT"}
     places = {name: database[key] for name, key in known.items() if database[key]}
-    options = {name: value for name, value in database["OPTIONS"].items() if name not in _OURS}
+    options = {name: value for name, value in database["OPTIONS"].items() if name != "pool"}
     return make_conninfo(**places, **options), database["PASSWORD"]
 
 

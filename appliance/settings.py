@@ -103,7 +103,6 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "appliance.urls"
-ASGI_APPLICATION = "appliance.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -151,7 +150,6 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = connections.redis(NEREUS.redis_url, NEREUS.ca_file) or f"unix://{NEREUS.socket_folder / 'redis.sock'}"
 CELERY_BROKER_URL, CELERY_BROKER_USE_SSL = connections.broker(REDIS_URL)
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # Nothing asks workers by broadcast, whose channels an access list of Redis would have to permit beside the keys.
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
@@ -258,24 +256,16 @@ STATIC_ROOT = NEREUS.home / "static"
 STATIC_ROOT.mkdir(exist_ok=True)  # whitenoise warns otherwise, though it serves from the packages
 # An installed package has it beside this file, where it is found as an application's.
 STATICFILES_DIRS = [path for path in (BASE_DIR / "static",) if path.is_dir()]
-STORAGES = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
-}
 WHITENOISE_USE_FINDERS = True
 
 FILE_UPLOAD_TEMP_DIR = str(NEREUS.home)
 #: uploads go to disk chunk by chunk, never into memory
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]
 
-LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
-USE_TZ = True
 # Cookies belong to a host with all its ports: another program there must not get or replace these.
 SESSION_COOKIE_NAME = f"nereus_session_{NEREUS.console.port}"
 CSRF_COOKIE_NAME = f"nereus_csrf_{NEREUS.console.port}"
-SESSION_COOKIE_HTTPONLY = True
-SESSION_COOKIE_SAMESITE = "Lax"
 
 UNFOLD = {
     "SITE_TITLE": "Nereus",

@@ -1,9 +1,8 @@
-"""Coalesces concurrent requests into one run, and aligns their times."""
+"""Coalesces concurrent requests into one run."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 import weakref
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Generic, TypeVar
@@ -51,8 +50,3 @@ def by_key(run: Callable[[frozenset[Key]], Awaitable[Mapping[Key, Answer]]]) -> 
         return await loops[loop](key)
 
     return ask
-
-
-def until_next(every_s: float) -> float:
-    """Seconds until the next multiple of ``every_s``, at which all wake together."""
-    return every_s - time.monotonic() % every_s

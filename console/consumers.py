@@ -145,7 +145,8 @@ class LiveConsumer:
         No event announces most of that, such as a disk that fills.
         """
         while not self._closing:
-            await asyncio.sleep(coalescing.until_next(REPAIRS_EVERY_S))
+            # All wake together.
+            await asyncio.sleep(REPAIRS_EVERY_S - time.monotonic() % REPAIRS_EVERY_S)
             known, now = self._repairs, await _repairs(self._role)
             if known is not None and now is not None and now != known:
                 self._repairs = now

@@ -20,6 +20,7 @@ def snapshot() -> dict[str, Any]:
     jobs as ``profile`` events.
     """
     latest = Plan.objects.first()
+    jobs = ProfileJob.objects.select_related("variant__application").filter(state__in=["queued", "running"])
     return {
         "now": time.time(),
         "applications": list(Application.objects.values("name", "group", "slo_ms", "state")),
@@ -28,7 +29,7 @@ def snapshot() -> dict[str, Any]:
         "gateways": [_member(item) for item in Gateway.objects.all()],
         "devices": [_device(item) for item in Device.objects.select_related("node")],
         "plan": plans.event(latest) if latest else None,
-        "jobs": [_job(item) for item in _jobs().filter(state__in=["queued", "running"])],
+        "jobs": [_job(item) for item in jobs],
     }
 
 
@@ -60,10 +61,6 @@ def _device(device: Device) -> dict[str, Any]:
         "detail": device.detail,
         "warm": device.warm,
     }
-
-
-def _jobs():
-    return ProfileJob.objects.select_related("variant__application")
 
 
 def _job(job: ProfileJob) -> dict[str, Any]:

@@ -13,21 +13,6 @@ from django.dispatch import Signal
 #: sent with ``kind``, ``ref`` and ``replan`` once the change is committed
 registry_changed = Signal()
 
-KINDS = frozenset(
-    {
-        "application",
-        "variant",
-        "validation_set",
-        "node",
-        "gateway",
-        "api_key",
-        "api_token",
-        "join_token",
-        "profile_job",
-        "webhook",
-    }
-)
-
 
 def changed(kind: str, ref: str, replan: bool = True) -> None:
     """Announce a change when the current transaction commits.
@@ -35,7 +20,5 @@ def changed(kind: str, ref: str, replan: bool = True) -> None:
     It is safe by then: a receiver that fails is logged and does not fail the caller. ``replan``: False where
     no plan could be another for it.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind: {kind!r} is not one of {', '.join(sorted(KINDS))}")
     # send_robust logs the failures itself.
     transaction.on_commit(lambda: registry_changed.send_robust(sender=None, kind=kind, ref=ref, replan=replan))

@@ -59,7 +59,7 @@ def cordon(node: Node, seconds: int | None = None, force: bool = False) -> Node:
 
 
 def _check_others_serve(node: Node, force: bool, order: str) -> None:
-    alone = [] if force else usable.only_on(node)
+    alone = [] if force else usable.alone([node]).get(node.pk, [])
     if alone:
         more = f" and {len(alone) - NAMED} more" if len(alone) > NAMED else ""
         raise Conflict(

@@ -58,21 +58,17 @@ def _create(variant: Variant, device_type: str, reason: str) -> ProfileJob:
     return job
 
 
-def order_missing(device_type: str | None = None) -> list[ProfileJob]:
-    """Order profiles where a variant has none and was not tried before.
-
-    For a new device type (that one only), and for variants that were registered before any node joined.
-    """
-    jobs = []
+def order_missing(device_type: str) -> list[ProfileJob]:
+    """Order profiles on a device type for variants that have none there and were not tried before."""
     variants = Variant.objects.filter(application__state=Application.State.ACTIVE).exclude(state=Variant.State.DRAINING)
-    for kind in known_device_types() if device_type is None else [device_type]:
-        # Devices come up by the hundred, almost always of types on which nothing is missing.
-        tried = ProfileJob.objects.filter(device_type=kind).exclude(state=ProfileJob.State.CANCELLED)
-        profiled = Profile.objects.filter(device_type=kind)
-        missing = variants.exclude(pk__in=tried.values("variant")).exclude(pk__in=profiled.values("variant"))
-        for variant in missing.select_related("application"):
-            new = variant.profiles.exists()
-            jobs += order(variant, ProfileJob.Reason.NEW_TYPE if new else ProfileJob.Reason.REGISTRATION, [kind])
+    # Devices come up by the hundred, almost always of types on which nothing is missing.
+    tried = ProfileJob.objects.filter(device_type=device_type).exclude(state=ProfileJob.State.CANCELLED)
+    profiled = Profile.objects.filter(device_type=device_type)
+    missing = variants.exclude(pk__in=tried.values("variant")).exclude(pk__in=profiled.values("variant"))
+    jobs = []
+    for variant in missing.select_related("application"):
+        new = variant.profiles.exists()
+        jobs += order(variant, ProfileJob.Reason.NEW_TYPE if new else ProfileJob.Reason.REGISTRATION, [device_type])
     return jobs
 
 
@@ -116,28 +112,25 @@ def end_orphaned() -> int:
     return ended
 
 
-def order_anew(application: Application) -> list[ProfileJob]:
+def order_anew(application: Application) -> None:
     """Order profiles of every profiled variant again, after a change of inputs.
 
     A job that is being measured is replaced; one that is queued will use the new values.
     """
-    jobs = []
     for variant in application.variants.exclude(state=Variant.State.DRAINING):
         begun = list(variant.profile_jobs.filter(state=ProfileJob.State.RUNNING))
         cancel(begun, "the application changed meanwhile")
         for job in begun:
-            jobs += order(variant, job.reason, [job.device_type])
+            order(variant, job.reason, [job.device_type])
         if variant.state in Variant.PLANNED:
-            jobs += order(variant, ProfileJob.Reason.DEMAND)
-    return jobs
+            order(variant, ProfileJob.Reason.DEMAND)
 
 
-def measure_again(application: Application) -> list[ProfileJob]:
+def measure_again(application: Application) -> None:
     """Measure variants again after their validation set changed.
 
     On one device type, which is enough; an open job, which may be half through with the old set, is replaced.
     """
-    jobs = []
     measured = application.variants.filter(accuracy_source=Variant.Source.MEASURED).exclude(
         state=Variant.State.DRAINING
     )
@@ -145,6 +138,4 @@ def measure_again(application: Application) -> list[ProfileJob]:
     for variant in measured:
         replaced = list(variant.profile_jobs.filter(state__in=OPEN))
         cancel(replaced, "the validation set changed")
-        again = {job.device_type for job in replaced} or set(types[:1])
-        jobs += order(variant, ProfileJob.Reason.DEMAND, again)
-    return jobs
+        order(variant, ProfileJob.Reason.DEMAND, {job.device_type for job in replaced} or types[:1])

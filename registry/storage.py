@@ -69,19 +69,6 @@ class Incoming:
         self.path = Path(name)
         self._file = os.fdopen(descriptor, "wb")
 
-    @classmethod
-    def copy(cls, source: Path, limit: int | None = None) -> Incoming:
-        incoming = cls(settings.NEREUS.max_upload_bytes if limit is None else limit)
-        try:
-            with source.open("rb") as file:
-                while chunk := file.read(CHUNK):
-                    incoming.write(chunk)
-            incoming.finish()
-        except BaseException:
-            incoming.discard()
-            raise
-        return incoming
-
     def write(self, chunk: bytes) -> None:
         if self.size + len(chunk) > self.limit:
             raise UploadTooLarge(self.field, self.limit, self.setting)

@@ -8,13 +8,8 @@ from registry import reach
 from registry.models import Application, Device, Node, Profile, Variant
 
 
-def only_on(node: Node) -> list[str]:
-    """Active applications that only this node's devices can serve now."""
-    return alone([node]).get(node.pk, [])
-
-
 def alone(nodes: Iterable[Node]) -> dict[int, list[str]]:
-    """The same as :func:`only_on` for many nodes, by id, from one look."""
+    """Active applications that only one of these nodes' devices can serve now, by its id."""
     usable = Device.objects.filter(
         state__in=Device.SERVING, node__state=Node.State.APPROVED, node__cordoned_at=None
     ).select_related("node")

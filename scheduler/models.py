@@ -82,8 +82,6 @@ class Plan(models.Model):
     @property
     def whole_allocation(self) -> dict[str, Any]:
         """With its policies by load, which may be most of a plan and are stored once."""
-        if self.allocation.get("policies"):
-            return self.allocation  # a plan of an older release
         policies = [
             {**planned, "variants": [str(variant) for variant in planned["variants"]]}
             for planned in self.wire.get("policies") or ()

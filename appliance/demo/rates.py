@@ -27,19 +27,10 @@ BURST_SHORTEST_S, BURST_LONGEST_S = 8.0, 12.0
 
 @dataclass(frozen=True)
 class LoadCapacity:
-    """Capacity of an application's share of the devices, queries/s.
-
-    By its most or least accurate variant on all of them. Raises ValueError: not positive and finite.
-    """
+    """What an application's share of the devices carries by its most or least accurate variant, queries/s."""
 
     most_accurate: float
     least_accurate: float
-
-    def __post_init__(self) -> None:
-        for name in ("most_accurate", "least_accurate"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name}: must be a positive number of queries/s, not {value}")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from appliance import secrets
 from workers.settings import Settings
 from workers.trust.control_plane import trust_file
 
-from .roles import ALL, BoxRole, Roles, named, serves_tls
+from .roles import BoxRole, Roles, serves_tls
 
 #: seconds between two looks at a member's link
 _LOOK_S = 0.3
@@ -23,11 +23,6 @@ _WHY = {
     "untrusted": "does not trust {url}",
     "connecting": "has not reached {url} yet",
 }
-
-
-def starts(roles: Roles, log: Path) -> str:
-    only = "" if roles == ALL else f" as {named(roles)}"
-    return f"Nereus starts{only}; its logs go to {log}"
 
 
 def serves(values: Settings, roles: Roles, elapsed: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import socket
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -41,40 +43,29 @@ def check_packages(roles: Roles) -> None:
         )
 
 
-class HomeLock:
-    def __init__(self, home: Path):
-        self._path = home / "lock"
-        self._file = None
-
-    def take(self) -> None:
-        """Lock the home for as long as this process lives. Raises StartError."""
+@contextlib.contextmanager
+def locked(home: Path) -> Iterator[None]:
+    """Lock the home for as long as this process lives, or the block lasts. Raises StartError."""
+    path = home / "lock"
+    try:
+        file = path.open("a+b", buffering=0)
+    except OSError as error:
+        raise StartError(f"{path}: cannot be opened: {error.strerror}") from None
+    with file:
         try:
-            self._file = self._path.open("a+")
-        except OSError as error:
-            raise StartError(f"{self._path}: cannot be opened: {error.strerror}") from None
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._file.seek(0)
+            file.seek(0)
             raise StartError(
-                f"another appliance (process {self._file.read().strip() or 'unknown'}) runs in {self._path.parent}; "
-                "stop it, or set NEREUS_HOME to another folder; roles that share a home run in one process, by "
-                "manage.py up --only ROLE,ROLE"
+                f"another appliance (process {file.read().decode().strip() or 'unknown'}) runs in {home}; stop it, or "
+                "set NEREUS_HOME to another folder; roles that share a home run in one process, by manage.py up --only "
+                "ROLE,ROLE"
             ) from None
-        try:
-            self._file.truncate(0)
-            self._file.write(str(os.getpid()))
-            self._file.flush()
-        except OSError:
-            # The number is for the message above alone; a full disk must not keep the appliance from serving.
-            pass
-
-    def release(self) -> None:
-        if self._file is not None:
-            try:
-                self._file.close()
-            except OSError:
-                pass
+        # The number is for the message above alone; a full disk must not keep the appliance from serving.
+        with contextlib.suppress(OSError):
+            file.truncate(0)
+            file.write(b"%d" % os.getpid())
+        yield
 
 
 def check_ports(values: Settings, patience_s: float = 0.0, roles: Roles = box_roles.ALL) -> None:

@@ -31,8 +31,8 @@ async def ask(probe: Probe, timeout_s: float) -> str | None:
         return str(error) or type(error).__name__
 
 
-def http(url: str, status: int = 200, holding: bytes = b"") -> Probe:
-    """A probe by GET for a status and bytes in the body."""
+def http(url: str, holding: bytes = b"") -> Probe:
+    """A probe by GET for a status of 200 and bytes in the body."""
     parts = urlsplit(url)
     context = unverified() if parts.scheme == "https" else None
 
@@ -46,7 +46,7 @@ def http(url: str, status: int = 200, holding: bytes = b"") -> Probe:
         if found is None:
             return "no HTTP answer"
         body = answer.partition(b"\r\n\r\n")[2]
-        if int(found[1]) == status and holding in body:
+        if found[1] == b"200" and holding in body:
             return None
         return f"HTTP {int(found[1])}: {body[:300].decode(errors='replace')}"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import shutil
 import sys
@@ -25,9 +26,9 @@ from workers.trust.authority import CertificateError
 
 from . import messages, preconditions, proc, reserve, services
 from .logfile import LogFile
-from .preconditions import LEFTOVERS_S, HomeLock, StartError, check_devices, check_ports
+from .preconditions import LEFTOVERS_S, StartError, check_devices, check_ports
 from .processes import SupervisedService
-from .roles import ALL, BoxRole, Roles, parse, serves_tls
+from .roles import ALL, BoxRole, Roles, named, parse, serves_tls
 from .supervisor import Supervisor
 
 logger = log.get("up")
@@ -71,23 +72,21 @@ def up(values: Settings, demo: bool, output: TextIO, roles: Roles = ALL) -> None
     if demo and roles != ALL:
         raise StartError("--demo registers applications and sends them a load, which needs all roles: leave out --only")
     preconditions.check_packages(roles)
-    lock = HomeLock(values.home)
-    try:
-        lock.take()
-        cpu_devices, division = preconditions.cpu_devices(values, roles, demo)
-        values = dataclasses.replace(values, cpu_devices=cpu_devices)
-        # Processes of a supervisor that was killed a moment ago are being ended by its guard.
-        check_ports(values, LEFTOVERS_S, roles)
-        if BoxRole.NODE in roles:
-            check_devices(values)
-        if serves_tls(values, roles):
-            server.prepare(values)
-    except (SettingsError, CertificateError) as error:
-        raise StartError(str(error)) from None
-    except OSError as error:
-        # Each process that needs a certificate tries again to make it.
-        say(f"Warning: the appliance's own certificate cannot be made: {error}")
-    try:
+    with preconditions.locked(values.home):
+        try:
+            cpu_devices, division = preconditions.cpu_devices(values, roles, demo)
+            values = dataclasses.replace(values, cpu_devices=cpu_devices)
+            # Processes of a supervisor that was killed a moment ago are being ended by its guard.
+            check_ports(values, LEFTOVERS_S, roles)
+            if BoxRole.NODE in roles:
+                check_devices(values)
+            if serves_tls(values, roles):
+                server.prepare(values)
+        except (SettingsError, CertificateError) as error:
+            raise StartError(str(error)) from None
+        except OSError as error:
+            # Each process that needs a certificate tries again to make it.
+            say(f"Warning: the appliance's own certificate cannot be made: {error}")
         for warning in values.warnings:
             say(f"Warning: {warning}")
         if BoxRole.CONTROL in roles and not values.redis_url:
@@ -99,8 +98,6 @@ def up(values: Settings, demo: bool, output: TextIO, roles: Roles = ALL) -> None
         if division:
             say(division)
         asyncio.run(_Appliance(values, demo, say, roles).run())
-    finally:
-        lock.release()
 
 
 class _Appliance:
@@ -127,7 +124,9 @@ class _Appliance:
                 say(f"Warning: {values.home / secrets.CREDENTIALS} cannot be stored: {error}; serving starts without.")
         reporting = asyncio.create_task(self._start(supervisor))
         reporting.add_done_callback(self._start_ended)
-        joining = [asyncio.create_task(messages.report_join(values, role, say)) for role in self._joining]
+        # Of another control plane than its own; joins to that are no news.
+        members = self._roles if BoxRole.CONTROL not in self._roles else ()
+        joining = [asyncio.create_task(messages.report_join(values, role, say)) for role in members]
         try:
             await supervisor.run(self._rotate)
         finally:
@@ -141,7 +140,7 @@ class _Appliance:
 
     async def _start(self, supervisor: Supervisor) -> None:
         values, path, roles = self._values, self._log.path, self._roles
-        self._say(messages.starts(roles, path))
+        self._say(f"Nereus starts{'' if roles == ALL else f' as {named(roles)}'}; its logs go to {path}")
         serving = services.data_plane(values, path, roles)
         supervisor.keep(serving)
         # Its modules are imported while the data plane's processes start.
@@ -165,11 +164,6 @@ class _Appliance:
             self._say(f"Starting failed: {starting.exception()!r}; see {self._log.path}")
 
     @property
-    def _joining(self) -> Roles:
-        """Members of this box whose joins are news: of another control plane than its own."""
-        return frozenset() if BoxRole.CONTROL in self._roles else self._roles
-
-    @property
     def _elapsed(self) -> str:
         return f"{time.monotonic() - self._started:.1f} s"
 
@@ -190,11 +184,8 @@ async def _all_up(group: Iterable[SupervisedService]) -> None:
 def _printer(output: TextIO) -> Callable[[str], None]:
     def say(text: str) -> None:
         # A terminal that hangs up must not keep the appliance from stopping in order.
-        try:
-            output.write(text + "\n")
-            output.flush()
-        except (OSError, ValueError):
-            pass
+        with contextlib.suppress(OSError, ValueError):
+            print(text, file=output, flush=True)
 
     return say
 

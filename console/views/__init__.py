@@ -1,4 +1,1 @@
-"""Pages, one module a subject.
-
-Each page's least role stands in :mod:`registry.access.table`.
-"""
+"""Pages, one module a subject. Each page's least role stands in :mod:`registry.access.table`."""

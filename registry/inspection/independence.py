@@ -136,35 +136,39 @@ def keeps_rows(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s
     _Trial(run, names, hints, time.process_time() + cpu_s).able(_rows(base, hints))
 
 
-def unsteady(run: Run, row: Arrays, names: Sequence[str], hints: Hints) -> tuple[str, list[np.ndarray]]:
-    """The name of an output that is drawn at random, or empty, and a row's outputs. Raises Unsteady."""
-    row = {name: _aligned(array) for name, array in row.items()}
-    first = [np.copy(output) for output in run(row)]
+def unsteady(run: Run, row: Arrays, first: Sequence[np.ndarray], names: Sequence[str], hints: Hints) -> str:
+    """The name of an output that is drawn at random; empty: none. Raises Unsteady.
+
+    ``first``: the row's outputs in an earlier run.
+    """
     for name, one, other in zip(names, first, run(row), strict=True):
         if beside(one, other):
             if not hints.draws:
                 raise Unsteady(name)
-            return name, first
-    return "", first
+            return name
+    return ""
 
 
-def reason(run: Run, base: Arrays, names: Sequence[str], hints: Hints, cpu_s: float = CPU_S) -> str:
+def reason(
+    run: Run, base: Arrays, first: Sequence[np.ndarray], names: Sequence[str], hints: Hints, cpu_s: float = CPU_S
+) -> str:
     """Return why queries must run alone; empty: no influence of other rows was found.
 
     Args:
         run: runs the model with some rows; may raise anything.
         base: rows that run.
+        first: outputs of the first of them alone.
         names: of the outputs.
 
     Raises:
         NotRows: an output has another number of rows.
         Unsteady: see :func:`unsteady`.
     """
-    drawn, outputs = unsteady(run, {name: array[:1] for name, array in base.items()}, names, hints)
+    drawn = unsteady(run, {name: array[:1] for name, array in base.items()}, first, names, hints)
     if drawn:
         return f"{drawn}: it is drawn at random, so that an influence of other rows could not be seen"
     trial = _Trial(run, names, hints, time.process_time() + cpu_s)
-    pool = trial.able(_rows(base, hints), outputs)
+    pool = trial.able(_rows(base, hints), first)
     row_bytes = trial.row_bytes
     deck = _shuffled(len(pool))
     for size in (*SIZES[:4], *hints.sizes(), *SIZES[4:]):
@@ -216,9 +220,11 @@ class _Trial:
         if together is None:
             # One row makes the model fail, and the executor then runs each by itself.
             return ""
-        for place, one in enumerate(mixture):
+        # The last place first, which sums, scans and recurrences over rows reach: a slow model has time for one.
+        for place in (size - 1, *range(size - 1)):
+            one = mixture[place]
             if (one, size) not in self._copies:
-                if place and self.over():
+                if place < size - 1 and self.over():
                     return ""
                 self._copies[one, size] = self._tried(filled(inputs, place, place + 1), size)
             copies = self._copies[one, size]
@@ -304,7 +310,9 @@ def _rows(base: Arrays, hints: Hints) -> Iterator[Arrays]:
             first, lambda array, text=text: np.full(array.shape, text, object) if array.dtype == object else array
         )
     for constant in hints.constants:
-        for value in (constant, constant + 0.5, constant + 1, 2 * constant, constant - 1):
+        # Single precision rounds smaller steps away.
+        step = 1.0 if abs(constant) < 2**23 else abs(constant) / 100
+        for value in (constant, constant + step / 2, constant + step, 2 * constant, constant - step):
             yield _changed(first, lambda array, value=value: _full(array, value))
     # Where some inputs index or count, only the others can be extreme.
     if len(first) > 1 or any(array.dtype.kind in "iuO" for array in first.values()):

@@ -104,6 +104,7 @@ class Ran(NamedTuple):
     rungs: Rungs
     size: int  # of open dimensions; 0: none
     finite: bool
+    first: Sequence[np.ndarray]  # outputs of the first row alone
     seconds: float  # of the longest run
 
 
@@ -172,7 +173,7 @@ class Trial:
         return best
 
     def _once(self, feeds: Arrays, rungs: Rungs, size: int, **limit: float) -> Ran | None:
-        finite, seconds = True, 0.0
+        finite, seconds, first = True, 0.0, None
         for rows in self._counts:
             began = time.perf_counter()
             try:
@@ -193,8 +194,9 @@ class Trial:
                 self.failures.setdefault(size, InvalidInput(dict.fromkeys(faults)))
                 return None
             finite = finite and all(_finite(value) for _, value in pairs)
+            first = first or [np.copy(value) for value in outputs]
         self.failures.pop(size, None)
-        return Ran(feeds, rungs, size, finite, seconds)
+        return Ran(feeds, rungs, size, finite, first, seconds)
 
     def refusal(self, source: str) -> Exception:
         """The refusal of a model that never ran, with each size's failure and cures."""

@@ -259,8 +259,8 @@ def _alone(
     run = functools.partial(run, limit_s=STOP_S + 64 * ran.seconds)
     try:
         if rows is None:
-            return independence.reason(run, feeds, names, hints)
-        independence.unsteady(run, feeds, names, hints)
+            return independence.reason(run, feeds, ran.first, names, hints)
+        independence.unsteady(run, feeds, ran.first, names, hints)
         if not rows:
             return ""
         independence.keeps_rows(run, feeds, names, hints)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pyscipopt import LP
 
 from .problem import DeviceResources
+from .solver import solved
 
 
 def assign(
@@ -68,8 +69,6 @@ def _flow(
     ]
     if not pairs:
         return {}
-    if len(kinds) == 1 or len(asked) == 1:
-        return _greedy(kinds, asked, pairs)
     lp = LP(sense="maximize")
     sides = [float(n) for _, n in kinds] + [float(n) for _, n in asked]
     lp.addRows([[]] * len(sides), [0.0] * len(sides), sides)
@@ -80,17 +79,5 @@ def _flow(
         [0.0] * len(pairs),
         [1e20] * len(pairs),
     )
-    lp.solve()
+    solved(lp)
     return {(kinds[i][0], asked[j][0]): round(x) for (i, j, _), x in zip(pairs, lp.getPrimal(), strict=True) if x > 0.5}
-
-
-def _greedy(kinds, asked, pairs) -> dict[tuple[frozenset[str], frozenset[str]], int]:
-    have, need = [n for _, n in kinds], [n for _, n in asked]
-    flow = {}
-    for i, j, _ in sorted(pairs, key=lambda p: -p[2]):
-        count = min(have[i], need[j])
-        if count:
-            flow[kinds[i][0], asked[j][0]] = count
-            have[i] -= count
-            need[j] -= count
-    return flow

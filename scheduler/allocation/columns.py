@@ -10,7 +10,8 @@ of the demand that variant m serves in slices, and s, the share of the weighted 
 
 Maximised: :data:`~.group_options.SERVED` * s + the weighted accuracy of what is served. Contents are far too many to
 list. Those that may improve the relaxation are found by its duals (Gilmore and Gomory 1961); where none does, its
-optimum bounds every plan.
+optimum bounds every plan. Rows without a limit count the devices of a group that host an application: bounds split
+plans there.
 
 Limits count work and nodes, so that equal problems get equal plans on every machine; live, time is limited, too.
 """
@@ -55,7 +56,7 @@ CLOSE = 3e-2
 #: Points for each weighted item served in bounds of accuracy: at so many, nothing is left out for its sake.
 FIRST = 1e4
 #: Parts into which plans are split at most for a bound.
-PARTS = 5
+PARTS = 8
 #: Part of a device from which a content is in use.
 IN_USE = 1e-3
 #: Distance from a whole number of hosts from which plans are split there.

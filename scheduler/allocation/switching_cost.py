@@ -27,17 +27,11 @@ class SwitchingCosts:
         devices = sum(len(group) for group in options.groups)
         self._least = PRICE_OF_ALL_LOADS * demand / (devices + len(options.applications))
         self._second = [(float(price) + AT_RISK * relaxed.points / devices) / HORIZON_S for price in relaxed.prices]
-        self._load_s: list[dict[str, float]] = []
-        for group in options.groups:
-            kind = group.one.type
-            self._load_s.append(
-                {
-                    variant.id: variant.profiles[kind].load_s
-                    for application in options.applications
-                    for variant in options.variants(application.id)
-                    if kind in variant.profiles
-                }
-            )
+        variants = [v for application in options.applications for v in options.variants(application.id)]
+        self._load_s = [
+            {v.id: v.profiles[kind].load_s for v in variants if kind in v.profiles}
+            for kind in (group.one.type for group in options.groups)
+        ]
         self.loads_take_time = any(seconds > 0 for mine in self._load_s for seconds in mine.values())
 
     def cost(self, g: int, variant: str) -> float:

@@ -66,6 +66,11 @@ def faults(problem: Problem) -> list[str]:
         if variant.application not in applications:
             found.append(f"variants[{variant.id}].application: {variant.application!r} is not an application")
         number(variant.accuracy, f"variants[{variant.id}].accuracy", 0, False)
+        for kind, points in variant.capacities.items():
+            cores = [count for count, _ in points]
+            if cores != sorted(set(cores)) or (cores and cores[0] < 1):
+                name = f"variants[{variant.id}].capacities[{kind}]"
+                found.append(f"{name}: cores must be at least 1 and ascend, and are {cores}")
         for kind, profile in variant.profiles.items():
             name = f"variants[{variant.id}].profiles[{kind}]"
             number(profile.memory_bytes, f"{name}.memory_bytes", 0, False)
@@ -87,8 +92,6 @@ def faults(problem: Problem) -> list[str]:
         number(problem.milp_s, "milp_s", 0, True)
     for name, value, low in _costs(problem):
         number(value, name, low, False)
-    for variant in problem.variants:
-        found += _unordered(variant)
     return found
 
 
@@ -101,13 +104,6 @@ def _costs(problem: Problem) -> Iterable[tuple[str, float, float]]:
         for kind, points in variant.capacities.items():
             for cores, rate in points:
                 yield f"variants[{variant.id}].capacities[{kind}][{cores}]", rate, 0
-
-
-def _unordered(variant: CandidateVariant) -> Iterable[str]:
-    for kind, points in variant.capacities.items():
-        counts = [cores for cores, _ in points]
-        if counts != sorted(set(counts)) or (counts and counts[0] < 1):
-            yield f"variants[{variant.id}].capacities[{kind}]: cores must be at least 1 and ascend, and are {counts}"
 
 
 def violations(problem: Problem, allocation: Allocation) -> list[str]:

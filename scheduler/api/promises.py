@@ -113,7 +113,7 @@ class WhatIfSerializer(serializers.ModelSerializer):
         read_only_fields = fields
 
     def get_plan(self, row: WhatIf) -> dict:
-        return {name: value for name, value in row.plan.items() if name not in what_if.WORKING}
+        return what_if.slim(row.plan)
 
     def get_applicable(self, row: WhatIf) -> bool:
         open_ = row.applied is None and row.state != WhatIf.State.FAILED

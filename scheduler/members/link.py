@@ -344,11 +344,8 @@ class AcceptedLink:
     # --- to the member ------------------------------------------------------------------------------------------------
 
     async def say(self, message: control.ToMember) -> None:
-        await self._send_text(control.encode(message))
-
-    async def _send_text(self, text: str) -> None:
         if not self.turned_away:
-            await self._send({"type": "websocket.send", "text": text})
+            await self._send({"type": "websocket.send", "text": control.encode(message)})
 
     async def _configure(self, config: control.NodeConfig | control.GatewayConfig) -> None:
         self.lag.sent(time.monotonic())

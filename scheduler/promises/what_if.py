@@ -94,7 +94,7 @@ def give_up_lost() -> int:
     error = f"No sign of the simulation worker for {LOST_S:.0f} s: it is away or was stopped. Ask again."
     lost = [row for row in WhatIf.objects.filter(state__in=OPEN) if clock.age(row.stamp) > LOST_S]
     return sum(
-        WhatIf.objects.filter(pk=row.pk, state=row.state).update(state=State.FAILED, error=error, plan=_slim(row.plan))
+        WhatIf.objects.filter(pk=row.pk, state=row.state).update(state=State.FAILED, error=error, plan=slim(row.plan))
         for row in lost
     )
 
@@ -122,7 +122,7 @@ def cancel(row: WhatIf, by: str) -> None:
         raise Conflict(f"what-if {row.pk} cannot be cancelled now: {row.get_state_display()}")
     row.refresh_from_db()
     # No worker writes to it any more.
-    row.plan = _slim(row.plan)
+    row.plan = slim(row.plan)
     row.save(update_fields=["plan"])
     _changed(row)
 
@@ -163,7 +163,7 @@ def _answer(row: WhatIf) -> None:
     found = simulated(then, _progress(row, 0.5), windows)
     row.promise = keeping.expectations(found, by)
     how = f"{record.seconds} s as recorded; Poisson where nothing came"
-    row.plan = _slim(row.plan) | {"window_s": found.window_s, "windows": found.windows, "arrivals": how}
+    row.plan = slim(row.plan) | {"window_s": found.window_s, "windows": found.windows, "arrivals": how}
     row.progress = 1.0
     _store(row, State.DONE, "promise", "present_promise", "plan", "progress")
 
@@ -237,12 +237,12 @@ def _failures(row: WhatIf) -> Iterator[None]:
     except Exception as error:
         if not isinstance(error, EXPECTED):
             logger.exception("what_if_failed", what_if=row.pk)
-        row.error, row.plan = f"{error}"[:500] or type(error).__name__, _slim(row.plan)
+        row.error, row.plan = f"{error}"[:500] or type(error).__name__, slim(row.plan)
         with suppress(Withdrawn):
             _store(row, State.FAILED, "error", "plan")
 
 
-def _slim(plan: dict[str, Any]) -> dict[str, Any]:
+def slim(plan: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in plan.items() if name not in WORKING}
 
 

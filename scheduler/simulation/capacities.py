@@ -47,7 +47,6 @@ def read_capacities(path: Path, models: Sequence[Model]) -> tuple[Model, ...]:
 
 
 def _numbers(row: dict[str, str]) -> tuple[int, float]:
-    """Cores, and items/s."""
     try:
         cores, rate = int(row["cores"]), float(row["items_s"])
     except (TypeError, ValueError):

@@ -145,7 +145,6 @@ class LateDevice(SimulatedDevice):
         self.due: dict[str, float] = {}
 
     def usable(self) -> list[str]:
-        """Loaded variants that may run."""
         return [variant for variant in self.loaded if variant not in self.blocked]
 
     def plan(self, wanted: Sequence[str]) -> None:
@@ -166,7 +165,6 @@ class LateDevice(SimulatedDevice):
                     del self.loaded[variant]
 
     def load_ended(self) -> None:
-        """The load under way has ended."""
         variant, self.loading = self.loading, None
         if self.max_resident is None or len(self.loaded) < self.max_resident:
             self.loaded[variant] = None

@@ -163,7 +163,6 @@ class Engine(ABC):
             self._devices[name].loaded.update(dict.fromkeys(variants))
 
     def _loop(self) -> None:
-        """Handle arrivals, events and wakes until there are none."""
         times, applications = self._scenario.arrivals.times, self._scenario.arrivals.applications
         names, slo, heap, binding = self._names, self._slo, self._heap, self._binding
         classes = [QueryClass(name) for name in names]
@@ -194,7 +193,6 @@ class Engine(ABC):
                 self._act(binding.arrived([query], now), now)
 
     def _act(self, decisions: Decisions, now: float) -> None:
-        """Carry out what the binding decided."""
         dispatches, refusals, self._wake_at = decisions
         if refusals:
             for query in refusals:
@@ -224,7 +222,6 @@ class Engine(ABC):
             device.batches.append(batch)
 
     def _reach_loading(self, device: SimulatedDevice, batch: Dispatch, now: float) -> None:
-        """A batch reaches a device that loads."""
         self._decline(batch, now)
 
     def _decline(self, batch: Dispatch, now: float) -> None:

@@ -55,13 +55,7 @@ def write(results: SimulationResults, folder: Path | str) -> Path:
 
 
 def write_run(folder: Path, results: SimulationResults) -> None:
-    """One run's files, into a folder that is there."""
-    seconds = {results.stack.name: results.per_second}
-    images = {
-        "demand_throughput.png": plots.png(plots.demand_and_throughput(seconds)),
-        "effective_accuracy.png": plots.png(plots.effective_accuracy(seconds)),
-        "violations.png": plots.png(plots.violations(seconds)),
-    }
+    images = plots.images({results.stack.name: results.per_second})
     _json(folder / "summary.json", results.summary)
     _csv(
         folder / "per_second.csv",
@@ -79,15 +73,9 @@ def write_run(folder: Path, results: SimulationResults) -> None:
 
 
 def write_comparison(folder: Path, runs: Mapping[str, SimulationResults]) -> None:
-    """Overlays and bars of all runs, and a sub-folder for each run under its label."""
-    seconds = {label: results.per_second for label, results in runs.items()}
+    """Overlays of all runs, and a sub-folder for each run under its label."""
+    images = plots.images({label: results.per_second for label, results in runs.items()})
     summaries = {label: results.summary for label, results in runs.items()}
-    images = {
-        "bars.png": plots.png(plots.bars(summaries)),
-        "demand_throughput.png": plots.png(plots.demand_and_throughput(seconds)),
-        "effective_accuracy.png": plots.png(plots.effective_accuracy(seconds)),
-        "violations.png": plots.png(plots.violations(seconds)),
-    }
     for label, results in runs.items():
         (folder / label).mkdir()
         write_run(folder / label, results)

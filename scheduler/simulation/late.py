@@ -52,8 +52,6 @@ class _Hosting(NamedTuple):
 
 
 class LateEngine(Engine):
-    """One run with late binding."""
-
     def __init__(self, scenario: Scenario, stack: Stack, progress: Callable[[float], None] | None = None):
         super().__init__(scenario, stack.strategy, LateBinding(), LateDevice, progress)
         self._options: dict[tuple[str, str], ServingOption | None] = {}
@@ -93,7 +91,6 @@ class LateEngine(Engine):
     # --- loads -------------------------------------------------------------------------------------------------------
 
     def _load(self, device: LateDevice, now: float) -> None:
-        """Begin a load on an idle device, if one is due and may begin."""
         variant = self._next_load(device, now) if device.loads and device.idle else None
         if variant is None:
             return

@@ -1,4 +1,4 @@
-"""The plots of simulations as the papers draw them: over time, and as bars.
+"""The plots of simulations over time, as the papers draw them.
 
 Identical input gives identical bytes.
 """
@@ -9,7 +9,7 @@ import io
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -67,43 +67,6 @@ def violations(runs: Runs) -> Figure:
     return made
 
 
-#: the quantities of the bars: title, key of the summary, factor
-QUANTITIES = (
-    ("in time, queries/s", "throughput_qps", 1.0),
-    ("effective accuracy, %", "effective_accuracy", 1.0),
-    ("largest drop (10 s), points", "max_accuracy_drop_10s", 1.0),
-    ("SLO violations, %", "violation_ratio", 100.0),
-)
-
-
-def bars(summaries: Mapping[str, Mapping[str, Any]]) -> Figure:
-    made = figure(9.0, 2.2 + 0.22 * len(summaries))
-    panels = made.subplots(1, len(QUANTITIES), sharey=True)
-    labels = list(summaries)
-    for axes, (title, key, factor) in zip(panels, QUANTITIES, strict=True):
-        values = [_quantity(summary, key) for summary in summaries.values()]
-        shown = [0.0 if value is None else value * factor for value in values]
-        drawn = axes.barh(labels, shown, color=[colour(i) for i in range(len(labels))])
-        texts = ["none" if value is None else f"{value * factor:.4g}" for value in values]
-        axes.bar_label(drawn, texts, padding=2, fontsize=7)
-        axes.set_title(title, fontsize=8)
-        axes.tick_params(labelsize=7)
-        # Accuracies differ by little: their bars start below the least of them, everything else at 0.
-        low = min((v for v in shown if v), default=0.0) if key == "effective_accuracy" else 0.0
-        high = max([*shown, low])
-        start = max(0.0, low - max((high - low) * 0.5, 0.1)) if low else 0.0
-        axes.set_xlim(start, start + (high - start) * 1.35 if high > start else start + 1)
-        axes.margins(y=0.02)
-    panels[0].invert_yaxis()
-    return made
-
-
-def _quantity(summary: Mapping[str, Any], key: str) -> float | None:
-    if key == "throughput_qps":
-        return summary["in_time"] / summary["duration_s"] if summary["duration_s"] else None
-    return summary[key]
-
-
 def colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
@@ -128,3 +91,12 @@ def _over_time(runs: Runs, what: str, column: int, demand: bool = False):
         axes.text(0.5, 0.5, "Nothing arrived.", transform=axes.transAxes, ha="center", va="center")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, frameon=False)
     return made, axes
+
+
+def images(runs: Runs) -> dict[str, bytes]:
+    """PNGs by name."""
+    return {
+        "demand_throughput.png": png(demand_and_throughput(runs)),
+        "effective_accuracy.png": png(effective_accuracy(runs)),
+        "violations.png": png(violations(runs)),
+    }

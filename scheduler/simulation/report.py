@@ -14,7 +14,6 @@ from django.template import Context, Engine
 
 TEMPLATES = Path(__file__).parent / "templates"
 CAPTIONS = {
-    "bars.png": "In figures",
     "demand_throughput.png": "Demand and throughput in time",
     "effective_accuracy.png": "Effective accuracy",
     "violations.png": "SLO violations",

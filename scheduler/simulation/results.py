@@ -147,7 +147,6 @@ class SimulationResults:
         return 100.0 - float((sums[counts > 0] / counts[counts > 0]).min()) if counts.any() else None
 
     def _per_variant(self) -> dict[str, dict[str, Any]]:
-        """By application/variant, those that answered something."""
         answered = self._variant >= 0
         count = len(self.record.variants)
         in_time = np.bincount(self._variant[answered & (self._outcome == IN_TIME)], minlength=count)

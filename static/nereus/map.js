@@ -7,7 +7,6 @@ import { bytes, percent, rate } from "./format.js";
 
 const STALE_S = 7;
 const HOUR_S = 3600;
-const known = (column) => column.filter((value) => value !== null);
 // A device's last second, unless it is too old to show.
 export const fresh = (second, serverNow) => (second && serverNow - second.t <= STALE_S ? second : null);
 export const used = (second) => Math.min(1, second.busy + second.profiling);
@@ -15,7 +14,7 @@ export const sensed = (value, unit, name) => (Number.isFinite(value) ? `${percen
 
 // The least and the most of a device's column, in words.
 export function spread(column, unit, name) {
-  const values = known(column);
+  const values = column.filter((value) => value !== null);
   if (!values.length) return `${name} unknown`;
   const [least, most] = [Math.min(...values), Math.max(...values)].map((value) => percent(value, 0));
   return `${name} ${least === most ? least : `${least} to ${most}`} ${unit}`;

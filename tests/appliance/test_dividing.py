@@ -42,7 +42,7 @@ def test_cores_are_divided_anew_under_load_and_back(appliance, patient, page):
         at("divide-box").click()
         at("division-spec").fill("99x1")
         at("division-submit").click()
-        expect(at("division-error")).to_contain_text("asks for 99 cores")
+        expect(at("error-cpu_devices")).to_contain_text("asks for 99 cores")
         at("division-spec").fill(whole)
         at("division-submit").click()
         expect(at("division-box")).to_contain_text("as ordered here")

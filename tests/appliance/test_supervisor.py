@@ -20,7 +20,7 @@ import pytest
 
 from appliance.local import guard as guard_process
 from appliance.local import proc
-from appliance.local.preconditions import HomeLock, StartError, check_ports
+from appliance.local.preconditions import StartError, check_ports, locked
 from appliance.local.processes import Guard, Liveness, SupervisedService
 from appliance.local.services import control_plane, data_plane, demo, stop_order
 from appliance.local.supervisor import RESTARTS, Supervisor
@@ -436,13 +436,10 @@ async def test_a_guard_that_was_killed_gets_a_successor(tmp_path):
 
 
 def test_two_appliances_do_not_share_a_home(tmp_path):
-    first, second = HomeLock(tmp_path), HomeLock(tmp_path)
-    first.take()
-    with pytest.raises(StartError, match=f"process {os.getpid()}.*NEREUS_HOME"):
-        second.take()
-    first.release()
-    second.take()
-    second.release()
+    with locked(tmp_path), pytest.raises(StartError, match=f"process {os.getpid()}.*NEREUS_HOME"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
 
 
 def test_a_taken_port_is_named_with_its_variable(tmp_path):

@@ -264,15 +264,11 @@ def test_a_backup_that_is_not_sound_changes_nothing(original, tmp_path):
 
 
 def test_a_restore_refuses_while_the_appliance_runs(original):
-    from appliance.local.preconditions import HomeLock
+    from appliance.local.preconditions import locked
 
     source, file = original
-    lock = HomeLock(source.folder)
-    lock.take()
-    try:
+    with locked(source.folder):
         assert "another appliance" in source.run("restore", str(file), code=1)
-    finally:
-        lock.release()
 
 
 INTERRUPT = """

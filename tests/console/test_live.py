@@ -10,15 +10,13 @@ from unittest.mock import AsyncMock
 import pytest
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
-from channels.auth import AuthMiddlewareStack
-from channels.routing import URLRouter
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
+from appliance import asgi
 from console import consumers
 from console.outbox import LIMIT, SNAPSHOT
-from console.routing import urlpatterns
 from registry import members
 from scheduler import live
 from tests.accounts import account
@@ -26,7 +24,8 @@ from tests.console.conftest import add_plan
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
-APPLICATION = AuthMiddlewareStack(URLRouter(urlpatterns))
+#: a page of this console
+HOST = [(b"host", b"127.0.0.1"), (b"origin", b"http://127.0.0.1")]
 
 
 def cookie(client: Client) -> list[tuple[bytes, bytes]]:
@@ -35,10 +34,10 @@ def cookie(client: Client) -> list[tuple[bytes, bytes]]:
 
 
 class Browser:
-    def __init__(self, client: Client, path: str = "/live/"):
+    def __init__(self, client: Client, path: str = "/ws/console/live/"):
         path, _, query = path.partition("?")
-        scope = {"type": "websocket", "path": path, "query_string": query.encode(), "headers": cookie(client)}
-        self._socket = ApplicationCommunicator(APPLICATION, scope)
+        scope = {"type": "websocket", "path": path, "query_string": query.encode(), "headers": HOST + cookie(client)}
+        self._socket = ApplicationCommunicator(asgi.websocket, scope)
 
     async def __aenter__(self) -> Browser:
         await self._socket.send_input({"type": "websocket.connect"})
@@ -198,7 +197,7 @@ async def test_bad_input_ends_the_connection_with_a_reason(staff, kind):
         assert says in detail
 
 
-@pytest.mark.parametrize("path", ["/", "/nothing/", "/live/more/"])
+@pytest.mark.parametrize("path", ["/", "/nothing/", "/ws/console/live/more/"])
 async def test_an_unknown_path_ends_with_4404(staff, path):
     async with Browser(staff, path) as browser:
         assert await browser.close_code() == (4404, "no websocket at this path")

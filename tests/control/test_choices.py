@@ -17,7 +17,7 @@ from scheduler.control.planner import make_plan
 from scheduler.members import contents
 from scheduler.models import Choice, Plan
 from tests.accounts import account, bearer
-from tests.control.world import application, listening, node, requested, variant
+from tests.control.world import requested
 from tests.registry.conftest import problem
 from workers.dispatch import stacks
 
@@ -31,14 +31,6 @@ def client():
     made = APIClient()
     made.credentials(HTTP_AUTHORIZATION=bearer(operator))
     return made
-
-
-@pytest.fixture
-def digits(clean_redis):
-    listening(clean_redis)
-    node()
-    owner = application()
-    return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)
 
 
 def asked() -> bool:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
-from pathlib import Path
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -19,13 +16,6 @@ from tests.control.world import application, variant
 from workers.node import daemon as node_daemon
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
-
-
-@pytest.fixture
-def home():
-    folder = Path(tempfile.mkdtemp(prefix="nl-"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def order(name: str = "new") -> int:

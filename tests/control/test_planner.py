@@ -18,19 +18,11 @@ from scheduler.control import choices, leases, requests, upkeep
 from scheduler.control.planner import make_plan
 from scheduler.members import contents
 from scheduler.models import Plan
-from scheduler.plans import event
-from tests.control.world import KIND, application, arrive, listening, node, requested, seen, variant
+from scheduler.plans import left_out
+from tests.control.world import KIND, application, arrive, node, requested, seen, variant
 from workers.protocol import specs
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
-
-
-@pytest.fixture
-def digits(clean_redis):
-    listening(clean_redis)
-    node()
-    owner = application()
-    return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)
 
 
 def planned(plan: Plan) -> set[str]:
@@ -79,7 +71,7 @@ def test_demand_beyond_all_variants_is_left_out_and_said_so(digits):
     arrive("digits", 5000)
     plan = make_plan("burst")
     assert 0 < plan.served < plan.demand
-    assert event(plan)["left_out"]["digits"] == pytest.approx(plan.demand - plan.served)
+    assert left_out(plan)["digits"] == pytest.approx(plan.demand - plan.served)
     assert any("digits" in reason and "left out" in reason.lower() for reason in plan.reasons), plan.reasons
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import shutil
-import tempfile
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,7 +14,6 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError
 from django.utils import timezone
 
-from console.snapshot import snapshot
 from registry import members, profiling
 from registry.models import ApiKey, Device, Gateway, Node, ProfileJob, Variant
 from scheduler import live
@@ -33,13 +29,6 @@ from workers.protocol import control, specs
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 DAY_S = 86_400
-
-
-@pytest.fixture
-def home():
-    folder = Path(tempfile.mkdtemp(prefix="nc-"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def wire(version: int, *devices: str) -> dict:
@@ -172,12 +161,12 @@ async def test_a_member_that_stays_behind_is_shown_until_it_has_caught_up(home, 
         event = await until(lambda: next((e for e in events if e["behind_since"]), None), "the warning")
         assert (event["kind"], event["connected"]) == ("gateway", True)
         assert before <= event["behind_since"] <= time.time()
-        (shown,) = (await sync_to_async(snapshot)())["gateways"]
-        assert shown["behind_since"] == pytest.approx(event["behind_since"], abs=0.001)
+        shown = await sync_to_async(Gateway.objects.get)()
+        assert shown.behind and shown.behind_since.timestamp() == pytest.approx(event["behind_since"], abs=0.001)
         gateway.stuck = False
         await until(lambda: gateway.held.plan.version == version, "the plan once it is taken over")
         await until(lambda: events[-1]["behind_since"] is None, "the end of the warning")
-        assert (await sync_to_async(snapshot)())["gateways"][0]["behind_since"] is None
+        assert not (await sync_to_async(Gateway.objects.get)()).behind
         await live.cancel(listening)
 
 

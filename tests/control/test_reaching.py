@@ -6,9 +6,6 @@ Plans name them all the same.
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -370,16 +367,9 @@ class Relay:
         self._open.clear()
 
 
-@asynccontextmanager
-async def home():
-    folder = Path(tempfile.mkdtemp(prefix="nr-"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("clean_redis")
-async def test_real_members_a_device_behind_a_cut_comes_back_when_it_is_mended():
+async def test_real_members_a_device_behind_a_cut_comes_back_when_it_is_mended(home):
     def register(endpoint: str) -> None:
         made = variant(application(), "best", 90, 5)
         Profile.objects.filter(variant=made).update(device_type=Device.objects.get().type)
@@ -393,10 +383,10 @@ async def test_real_members_a_device_behind_a_cut_comes_back_when_it_is_mended()
     def own(**wanted) -> bool:
         return Device.objects.filter(ref__startswith="box/", **wanted).exists()
 
-    async with home() as folder, cluster(folder, COMMAND) as (_, _daemon):
+    async with cluster(home, COMMAND) as (_, _daemon):
         await until(sync_to_async(lambda: own(state="up")), "the device")
         device = await sync_to_async(Device.objects.get)()
-        relay = Relay(folder / "relay.sock", device.endpoint.removeprefix("unix:"))
+        relay = Relay(home / "relay.sock", device.endpoint.removeprefix("unix:"))
         await relay.start()
         await sync_to_async(register)(f"unix:{relay.path}")
 

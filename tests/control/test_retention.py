@@ -74,7 +74,7 @@ def test_ended_jobs_go_but_what_was_tried_is_not_tried_again(digits, monkeypatch
     retention.enforce()
     kept = {failed.pk, queued.pk, *(job.pk for job in jobs[-2:])}
     assert set(ProfileJob.objects.values_list("pk", flat=True)) == kept
-    assert profiling.order_missing() == []
+    assert profiling.order_missing(KIND) == []
 
 
 def session(**ends) -> str:

@@ -14,17 +14,9 @@ from scheduler import retention
 from scheduler.control.planner import make_plan
 from scheduler.models import Plan
 from scheduler.trail import Trail, application_trail, before, trail
-from tests.control.world import KIND, application, arrive, listening, node, variant
+from tests.control.world import KIND, application, arrive, node, variant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
-
-
-@pytest.fixture
-def digits(clean_redis):
-    listening(clean_redis)
-    node()
-    owner = application()
-    return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)
 
 
 def trail_of(plan: Plan) -> Trail:

@@ -8,13 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sqlite3
-import tempfile
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -39,13 +36,6 @@ def _fresh():
     troubles._troubles.clear()
     yield
     troubles._troubles.clear()
-
-
-@pytest.fixture
-def home():
-    folder = Path(tempfile.mkdtemp(prefix="nt-"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

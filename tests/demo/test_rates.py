@@ -9,7 +9,6 @@ import itertools
 import math
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,9 +68,3 @@ def test_arrivals_follow_the_rate():
         expected = sum(profile.rate(begin + i * 0.05) for i in range(1800)) * 0.05
         got = sum(begin <= t < begin + 90 for t in come)
         assert abs(got - expected) < 5 * math.sqrt(expected)
-
-
-@pytest.mark.parametrize("values", [(0, 1), (1, 0), (-1, 2), (math.nan, 1), (1, math.inf)])
-def test_a_capacity_must_be_positive(values):
-    with pytest.raises(ValueError, match="must be a positive number of queries/s"):
-        LoadCapacity(*values)

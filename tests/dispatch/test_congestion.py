@@ -16,8 +16,7 @@ from workers.dispatch.binding import QueryClass, ServiceTerms
 from workers.dispatch.late.demand_spread import DemandSpread
 from workers.dispatch.late.interarrival import ArrivalRate
 from workers.dispatch.late.state import EVEN, ClassOffer, DemandNeeds, ServedClass, UsualPressure
-from workers.dispatch.latency import LatencyModel
-from workers.dispatch.options import LEVELS, PRICES, OptionSet, ServingOption
+from workers.dispatch.options import LEVELS, PRICES
 
 from .driver import ANSWERED, World, menu, option
 
@@ -36,14 +35,14 @@ def seconds():
     return st.floats(1e-4, 10.0, allow_nan=False)
 
 
-@given(st.lists(st.lists(seconds(), min_size=1, max_size=9), min_size=1, max_size=4), seconds(), st.floats(0.0, 2.0))
-def test_the_sustaining_batch_is_the_shortest_with_the_throughput_that_is_asked(times, within_s, part):
-    options = OptionSet(
-        [
-            ServingOption(i, 90.0 - i, LatencyModel(list(enumerate(sorted(each), 1)), interpolate=False), len(each))
-            for i, each in enumerate(times)
-        ]
+def option_sets():
+    return st.lists(st.lists(seconds(), min_size=1, max_size=9).map(sorted), min_size=1, max_size=4).map(
+        lambda times: menu(*(option(str(i), 90.0 - i, dict(enumerate(each, 1))) for i, each in enumerate(times)))
     )
+
+
+@given(option_sets(), seconds(), st.floats(0.0, 2.0))
+def test_the_sustaining_batch_is_the_shortest_with_the_throughput_that_is_asked(options, within_s, part):
     batches = [
         (its.by_rows[rows], rows / its.by_rows[rows]) for its in options.options for rows in range(1, its.max_rows + 1)
     ]
@@ -57,14 +56,8 @@ def test_the_sustaining_batch_is_the_shortest_with_the_throughput_that_is_asked(
     assert found_s == min(took_s for took_s, throughput in in_time if throughput >= wanted)
 
 
-@given(st.lists(st.lists(seconds(), min_size=1, max_size=9), min_size=1, max_size=4), seconds())
-def test_throughputs_by_level_are_those_of_the_most_valuable_option_and_at_last_the_highest(times, within_s):
-    options = OptionSet(
-        [
-            ServingOption(i, 90.0 - i, LatencyModel(list(enumerate(sorted(each), 1)), interpolate=False), len(each))
-            for i, each in enumerate(times)
-        ]
-    )
+@given(option_sets(), seconds())
+def test_throughputs_by_level_are_those_of_the_most_valuable_option_and_at_last_the_highest(options, within_s):
     highest = {
         its.utility: max((rows / took for rows, took in enumerate(its.by_rows) if rows and took <= within_s), default=0)
         for its in options.options

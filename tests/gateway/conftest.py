@@ -175,7 +175,7 @@ class DeviceProcess:
             self.events.append(json.loads(line))
 
     def _supervise(self, process: ForkedProcess) -> None:
-        loss = how_it_ended(process.wait(), True, False)
+        loss = how_it_ended(process.wait(), True, False, endings.fault_path(self.endpoint))
         if self.supervised:
             with contextlib.suppress(OSError):
                 endings.write(self.endpoint, endings.Ending(process.pid, loss.crashed, loss.reason))

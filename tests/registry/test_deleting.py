@@ -17,7 +17,11 @@ URL = "/api/v1/applications/tiny/"
 
 
 def _plan(*residents: tuple[int, str]) -> Plan:
-    devices = [{"device": ref, "residents": [{"variant": {"id": pk}}]} for pk, ref in residents]
+    run = {"rate": 1.0, "time_share": 0.1, "max_batch": 1}
+    devices = [
+        {"device": ref, "residents": [{"variant": {"id": pk, "name": "v", "application": "tiny"}, **run}]}
+        for pk, ref in residents
+    ]
     return Plan.objects.create(
         trigger="manual", stack="nereus", problem={}, allocation={}, wire={"devices": devices}, status="optimal"
     )

@@ -135,6 +135,19 @@ DEPENDENT = {
         Y,
         [("limits", np.arange(1, 21, dtype=np.float32) * np.float32(1e7))],
     ),
+    "between two large numbers": model(
+        [
+            node("Greater", ["x", "low"], ["above"]),
+            node("Less", ["x", "high"], ["below"]),
+            node("And", ["above", "below"], ["g"]),
+            node("Cast", ["g"], ["f"], to=F),
+            node("ReduceMax", ["f"], ["m"], keepdims=0),
+            node("Add", ["x", "m"], ["y"]),
+        ],
+        X,
+        Y,
+        [("low", np.full(4, 2e8, np.float32)), ("high", np.full(4, 2.1e8, np.float32))],
+    ),
     "beside a text that the model knows": model(
         [
             node("LabelEncoder", ["x"], ["k"], domain="ai.onnx.ml", keys_strings=["vip"], values_int64s=[1]),
@@ -171,7 +184,12 @@ def found(proto: onnx.ModelProto) -> str:
             "tensor(string)": np.full(shape, "a", object),
         }[tensor.type]
     names = [output.name for output in session.get_outputs()]
-    return reason(lambda inputs: session.run(names, inputs), base, names, Hints(proto))
+
+    def run(inputs):
+        return session.run(names, inputs)
+
+    first = run({name: array[:1] for name, array in base.items()})
+    return reason(run, base, first, names, Hints(proto))
 
 
 @pytest.mark.parametrize("name", INDEPENDENT)
@@ -222,7 +240,20 @@ def test_sizes_beyond_the_inspections_memory_are_left_out():
             raise MemoryError
         return [inputs["x"]]
 
-    assert reason(run, {"x": np.ones((3, 1), np.float32)}, ["y"], Hints()) == ""
+    base = {"x": np.ones((3, 1), np.float32)}
+    assert reason(run, base, [base["x"][:1]], ["y"], Hints()) == ""
+
+
+def test_a_slow_model_that_adds_up_the_rows_before_is_found(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(independence.time, "process_time", lambda: now[0])
+
+    def run(inputs):
+        now[0] += 0.4 * len(inputs["x"])
+        return [np.cumsum(inputs["x"], axis=0)]
+
+    base = {"x": RANDOM.random((3, 2), dtype=np.float32)}
+    assert "depends on the rows beside it" in reason(run, base, [base["x"][:1]], ["y"], Hints())
 
 
 async def test_queries_of_several_rows_are_compared_as_they_came():

@@ -87,7 +87,7 @@ def test_stacks_are_compared_on_one_page_with_a_folder_for_each(tmp_path):
         assert json.loads((tmp_path / "results" / name / "summary.json").read_text()) == summaries[name]
     assert all(summary["queries"] == summaries[runs[0]]["queries"] for summary in summaries.values())
     page = (tmp_path / "results" / "report.html").read_text()
-    assert all(name in page for name in runs) and page.count("<img") == 4
+    assert all(name in page for name in runs) and page.count("<img") == 3
 
 
 def test_all_that_is_wrong_with_a_comparison_is_said_before_anything_runs(tmp_path):

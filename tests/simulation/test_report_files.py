@@ -79,21 +79,6 @@ def test_the_page_needs_nothing_but_itself(tmp_path):
     assert "&lt;b&gt;" in page
 
 
-def test_bars_are_as_long_as_the_figures_and_none_has_no_bar():
-    base = {"in_time": 100, "duration_s": 10.0, "effective_accuracy": 90.0, "max_accuracy_drop_10s": 2.0}
-    figure = plots.bars(
-        {
-            "a": {**base, "violation_ratio": 0.1},
-            "b": {**base, "violation_ratio": 0.05, "max_accuracy_drop_10s": None},
-        }
-    )
-    plots.png(figure)
-    violated = [bar.get_width() for bar in figure.axes[3].patches]
-    assert violated == pytest.approx([10.0, 5.0])
-    assert [bar.get_width() for bar in figure.axes[2].patches] == [2.0, 0.0]
-    assert [text.get_text() for text in figure.axes[2].texts] == ["2", "none"]
-
-
 def test_a_run_without_queries_has_a_page_that_says_so(tmp_path):
     results = simulate(world(MODELS[:1], []), "proteus")
     assert results.summary["queries"] == 0 and results.summary["violation_ratio"] == 0

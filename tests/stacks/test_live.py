@@ -134,6 +134,3 @@ def test_policies_are_stored_once_and_read_as_part_of_the_allocation(cluster, st
     shown = PlanDetailSerializer(plan).data["allocation"]["policies"]
     assert shown == [{**one, "variants": list(map(str, one["variants"]))} for one in plan.wire["policies"]]
     assert shown and all(one["policies"][0]["steps"] for one in shown)
-    # Plans of older releases have them in the allocation.
-    plan.allocation["policies"] = shown[:1]
-    assert plan.whole_allocation["policies"] == shown[:1]

@@ -50,13 +50,11 @@ class Command(BaseCommand):
             if time.monotonic() >= until:
                 raise CommandError("; ".join(silent))
             time.sleep(AGAIN_S)
-        self.stdout.write(f"{named(roles)} of this box answer" + (", and all devices are up" if _node(roles) else ""))
+        self.stdout.write(
+            f"{named(roles)} of this box answer" + (", and all devices are up" if BoxRole.NODE in roles else "")
+        )
         if query:
             self.stdout.write(f"a query was answered for: {', '.join(answered) or 'no application; there is none'}")
-
-
-def _node(roles: Roles) -> bool:
-    return BoxRole.NODE in roles
 
 
 def _api_key() -> str:

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
 from appliance.backups import BackupError, restoring
-from appliance.local.preconditions import HomeLock, StartError
+from appliance.local.preconditions import StartError, locked
 
 
 class Command(BaseCommand):
@@ -23,13 +23,10 @@ class Command(BaseCommand):
         parser.add_argument("file", type=Path, help="made by manage.py backup")
 
     def handle(self, *args, file: Path, **options) -> None:
-        lock = HomeLock(settings.NEREUS.home)
         try:
-            lock.take()
-            manifest = restoring.restore(file.absolute())
+            with locked(settings.NEREUS.home):
+                manifest = restoring.restore(file.absolute())
         except (StartError, BackupError, OSError, DatabaseError) as error:
             raise CommandError(str(error)) from None
-        finally:
-            lock.release()
         made = datetime.fromtimestamp(manifest.made, UTC)
         self.stdout.write(f"Restored {file}, made {made:%Y-%m-%d %H:%M} UTC by release {manifest.version}.")

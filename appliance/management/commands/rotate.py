@@ -57,7 +57,10 @@ class Command(BaseCommand):
             check_database()
             names = _rotate_stored(_with_certificate(names, insist=not options["all"]), insist=not options["all"])
         if FILES & set(names):
-            _rotate_certificate("tls-authority" in names)
+            try:
+                server.rotate_own(settings.NEREUS, "tls-authority" in names)
+            except (CertificateError, OSError) as error:
+                raise CommandError(str(error)) from None
         for name in names:
             self.stdout.write(f"rotated {name}: {SECRETS[name]}")
 
@@ -66,7 +69,12 @@ def _rotate_stored(names: list[str], insist: bool) -> list[str]:
     """Replace secrets of the database, too; names that cannot be now are left out."""
     home = settings.NEREUS.home
     if "members-authority" in names:
-        _rotate_authority(names, insist)
+        try:
+            replace_authority()
+        except (CertificateError, Conflict) as error:
+            if insist:
+                raise CommandError(f"members-authority: {error}") from None
+            names.remove("members-authority")
     known = credentials(home)
     made = _rotate_rows(names, known)
     if made:
@@ -91,26 +99,6 @@ def _with_certificate(names: list[str], insist: bool) -> list[str]:
         )
         raise CommandError(f"{', '.join(asked)}: {why}")
     return [name for name in names if name not in asked]
-
-
-def _rotate_authority(names: list[str], insist: bool) -> None:
-    """Replace the members' authority first, or take it off the names.
-
-    Raises CommandError: it cannot be now, and was asked for.
-    """
-    try:
-        replace_authority()
-    except (CertificateError, Conflict) as error:
-        if insist:
-            raise CommandError(f"members-authority: {error}") from None
-        names.remove("members-authority")
-
-
-def _rotate_certificate(authority: bool) -> None:
-    try:
-        server.rotate_own(settings.NEREUS, authority)
-    except (CertificateError, OSError) as error:
-        raise CommandError(str(error)) from None
 
 
 @transaction.atomic

@@ -24,7 +24,6 @@ class View(generics.GenericAPIView):
 
     schema = ProblemSchema()
     parser_classes = [BoundedJSONParser]
-    pagination_class = generics.GenericAPIView.pagination_class
 
     def application(self) -> Application:
         return get_object_or_404(Application, name=self.kwargs["name"])

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from scheduler.allocation.problem import Allocation, Problem
-from workers.dispatch.instance_states import SLACK
+from workers.dispatch.published.devices import SLACK
 
 from ..dedicated import DedicatedChoices, capacity_by_application
 

@@ -14,13 +14,12 @@ from dataclasses import replace
 from scheduler.allocation.capacity import profile_on
 from scheduler.allocation.groups import IdenticalDevices, grouped
 from scheduler.allocation.problem import Allocation, Problem
-from workers.dispatch.instance_states import SLACK
+from workers.dispatch.published.devices import SLACK
 
 from ..dedicated import NOTHING, DedicatedChoices, ResidentCapacity, allocation_with, evenly
 
 #: lambda, 1/s; the paper names no value. A load is worth its time on the device, spread over a plan's period of 30 s
 LOAD_WEIGHT = 1 / 30
-
 #: an instance that may run on any device of a group
 Option = tuple[int, str]
 

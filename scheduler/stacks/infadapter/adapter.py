@@ -33,16 +33,17 @@ def _solved(problem: Problem, single: bool, why: str) -> Allocation:
     weighed = weigh(problem, cores.options, single)
     if weighed is None:
         return allocation_with(problem, {}, {}, why, _FEWER_CORES)
-    residents = cores.place(weighed.devices)
+    counts, solution = weighed
+    residents = cores.place(counts)
     # Quotas fill the most accurate variants first.
     plan = allocation_with(problem, residents, best_first(problem, residents), why, _FEWER_CORES)
     if not residents:
         return plan
-    distance = max(0.0, weighed.bound - weighed.objective)
+    distance = max(0.0, solution.bound - solution.objective)
     return replace(
         plan,
-        objective=weighed.objective,
-        bound=weighed.bound,
-        gap=distance / abs(weighed.objective) if weighed.objective else 0.0,
-        status="optimal" if weighed.proven else "feasible",
+        objective=solution.objective,
+        bound=solution.bound,
+        gap=distance / abs(solution.objective) if solution.objective else 0.0,
+        status="optimal" if solution.proven else "feasible",
     )

@@ -36,7 +36,7 @@ def vertical(problem: Problem, rank: int | None) -> Allocation:
     )
     cores = CoreOptions(asked)
     weighed = weigh(asked, cores.options)
-    residents = {} if weighed is None else cores.place(weighed.devices)
+    residents = {} if weighed is None else cores.place(weighed[0])
     return allocation_with(
         problem,
         residents,

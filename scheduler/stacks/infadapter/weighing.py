@@ -63,25 +63,14 @@ class CoreOption:
         return min(alone, self.line.at(devices * self.cores) * self.resident.device.available)
 
 
-@dataclass(frozen=True)
-class Weighed:
-    """The devices that Eq. 1 asks for.
-
-    Attributes:
-        devices: by option.
-        objective: Eq. 1; where only the first of two solves found an answer, the weighted share served.
-        bound: proven upper bound of the objective.
-        proven: they agree within the gap asked for.
-    """
-
-    devices: Mapping[tuple[int, str], int]
-    objective: float
-    bound: float
-    proven: bool
+#: devices by option
+Counts = Mapping[tuple[int, str], int]
 
 
-def weigh(problem: Problem, options: Sequence[CoreOption], single: bool = False) -> Weighed | None:
-    """The devices by option that maximise Eq. 1; None: none were found in time.
+def weigh(problem: Problem, options: Sequence[CoreOption], single: bool = False) -> tuple[Counts, Solution] | None:
+    """The devices that maximise Eq. 1; None: none were found in time.
+
+    The solution is of the weighted share served where only the first of two solves found an answer.
 
     Args:
         single: each application gets one variant at most.
@@ -91,21 +80,15 @@ def weigh(problem: Problem, options: Sequence[CoreOption], single: bool = False)
     for application in problem.applications:
         whole.model.addCons(whole.share[application.id] == 1)
     solution = maximise(whole.model, whole.objective, budget.left() * 0.4, problem.gap, nodes=NODES)
-    if solution is not None:
-        return _weighed(options, solution)
-    first = _Formulation(problem, options, single)
-    most = maximise(first.model, first.served, budget.left() * 0.5, problem.gap, nodes=NODES)
-    if most is None:
-        return None
-    second = _Formulation(problem, options, single)
-    second.model.addCons(second.served >= most.objective * (1 - SLACK))
-    solution = maximise(second.model, second.objective, budget.left(), problem.gap, most.values, NODES)
-    return _weighed(options, most if solution is None else solution)
-
-
-def _weighed(options: Sequence[CoreOption], solution: Solution) -> Weighed:
-    counts = {option.key: round(solution.values[names(("n", *option.key))]) for option in options}
-    return Weighed(counts, solution.objective, solution.bound, solution.proven)
+    if solution is None:
+        first = _Formulation(problem, options, single)
+        most = maximise(first.model, first.served, budget.left() * 0.5, problem.gap, nodes=NODES)
+        if most is None:
+            return None
+        second = _Formulation(problem, options, single)
+        second.model.addCons(second.served >= most.objective * (1 - SLACK))
+        solution = maximise(second.model, second.objective, budget.left(), problem.gap, most.values, NODES) or most
+    return {option.key: round(solution.values[names(("n", *option.key))]) for option in options}, solution
 
 
 class _Formulation:

@@ -35,10 +35,8 @@ from .worker import LENGTHS, QUEUE, Worker, WorkerVariant, worker
 MEMORY_SHARE = 0.5
 #: how much busier than a new deal the busiest application may be before devices change applications
 BUSIER = 1.25
-
 #: policies of a plan that no time limits, beyond the first of each group of devices: minutes of the slowest ones
 POLICIES = 256
-
 #: policies by load of a worker with 1 of ``workers`` shares of an application's queries, around its demand, with the
 #: accuracy expected of each
 MakePolicies = Callable[[Worker, float, float, load_policies.InTime], Sequence[tuple[LoadPolicy, float]]]

@@ -21,7 +21,7 @@ from scheduler.stacks.strategies import get
 from tests.allocation.worlds import line, slow_to_load, variant
 from tests.examples import examples
 from tests.simulation.worlds import model, world
-from workers.dispatch.instance_states import SLACK
+from workers.dispatch.published.devices import SLACK
 
 from ..worlds import again, hosts, in_force
 

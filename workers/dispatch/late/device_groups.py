@@ -146,6 +146,7 @@ class DeviceGroups:
                     device.dependents.append((served, limit_s))
 
     def update(self, device: ScheduledDevice, now: float) -> None:
+        device.ready_at = device.free_at + device.scheduled_s
         group = device.group
         if group is None:
             return

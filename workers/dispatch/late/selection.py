@@ -5,6 +5,8 @@ A query that opens a batch gets a device and an option.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from ..binding import WaitingQuery
 from ..latency_correction import SLOW
 from ..options import INF, ServingOption
@@ -16,6 +18,7 @@ JOIN_TRIES = 16
 SUM_ROUNDING_S = 1e-6
 #: seconds after its deadline at which an answer still counts as in time: rounding
 ROUNDING_S = 1e-9
+_ready_at = attrgetter("ready_at")
 
 
 # --- open batches ----------------------------------------------------------------------------------------------------
@@ -176,14 +179,10 @@ def first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None,
                 best = min(group.idle, key=lambda other: other.corrections[option])
             soonest_s = best.rtt_s
             continue
-        for device in group.devices:
-            wait_s = device.free_at - now
-            if wait_s >= soonest_s:
-                continue
-            # As in ``starts_in``, without a call for each device.
-            wait_s = (wait_s if wait_s > device.rtt_s else device.rtt_s) + device.scheduled_s
-            if wait_s < soonest_s:
-                best, soonest_s = device, wait_s
+        device = min(group.devices, key=_ready_at)
+        wait_s = device.starts_in(now) + device.scheduled_s
+        if wait_s < soonest_s:
+            best, soonest_s = device, wait_s
     return best, soonest_s
 
 

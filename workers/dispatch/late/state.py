@@ -72,6 +72,7 @@ class ScheduledDevice:
         away: others' work holds it, which does not count as pressure; ``busy_until``: when that ends.
         free_at: when all dispatched batches are expected back; in the past: idle.
         scheduled_s: seconds of the scheduled batches; ``scheduled_slos``: the same, each in SLOs of its class.
+        ready_at: when all dispatched and scheduled batches will have run.
         dependents: (class, seconds) that depend on this device, and how long their next query could wait here.
         measured_at, decay_at: see :mod:`..feedback`, as for the two of backoff.
         counted, counted_per_s, counted_until, counted_slos: what its group's aggregates hold of it: whether it is busy,
@@ -91,6 +92,7 @@ class ScheduledDevice:
         self.free_at = -INF
         self.scheduled: list[ScheduledBatch] = []
         self.scheduled_s = self.scheduled_slos = 0.0
+        self.ready_at = -INF
         self.dispatched: list[ScheduledBatch] = []
         self.dependents: list[tuple[ServedClass, float]] = []
         self.corrections = LatencyCorrections()

@@ -13,9 +13,7 @@ RECHECK_FRACTION = 0.1
 
 
 def straggles_at(device: ScheduledDevice) -> float:
-    first = device.dispatched[0]
-    late_s = FRACTION * (first.end - first.dispatched_at)
-    return _due_at(device) + (late_s if late_s > LEAST_S else LEAST_S)
+    return _due_at(device) + _late_s(device)
 
 
 def _due_at(device: ScheduledDevice) -> float:
@@ -25,10 +23,16 @@ def _due_at(device: ScheduledDevice) -> float:
     return overtaken if overtaken > first.end else first.end
 
 
+def _late_s(device: ScheduledDevice) -> float:
+    first = device.dispatched[0]
+    late_s = FRACTION * (first.end - first.dispatched_at)
+    return late_s if late_s > LEAST_S else LEAST_S
+
+
 def next_check_at(device: ScheduledDevice, now: float) -> float:
-    end, at = _due_at(device), straggles_at(device)
+    end = _due_at(device)
     # A little later, so that rounding does not make it too early.
-    at += 0.01 * (at - end)
+    at = end + 1.01 * _late_s(device)
     if now <= end:
         return at
     # The later the answer, the less often.

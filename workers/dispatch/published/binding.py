@@ -17,7 +17,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 
 from ..binding import Decisions, QueryClass, ServiceTerms, WaitingQuery
 from ..feedback import back_off
-from ..instance_states import InstanceState
 from ..latency_correction import LearnedLatencies
 from ..options import INF, OptionSet
 from ..timers import TimerQueue
@@ -257,7 +256,7 @@ class PublishedBinding:
 
         choices = [planned - without, able - without]
         if self._router.active_first:
-            active = {name for name in choices[0] if self._devices[name].state(now) is InstanceState.ACTIVE}
+            active = {name for name in choices[0] if self._devices[name].active(now)}
             choices.insert(0, active)
         for names in choices:
             name = self._router.pick(application, query.rows, names, query.deadline - now, expected_s, queued)

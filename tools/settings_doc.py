@@ -16,7 +16,7 @@ PATH = Path(__file__).parents[1] / "docs/settings.md"
 HEAD = """# Settings
 
 Read from environment variables when a process starts. A value that cannot be used, and a variable with the prefix
-that does not exist, stop the start with a list of what is wrong. This page is made by `python -m tools.settings_doc`.
+that does not exist, prevent startup and are all listed. This page is made by `python -m tools.settings_doc`.
 
 | variable | meaning | default |
 |---|---|---|

@@ -125,7 +125,7 @@ class Settings:
     member fetches that authority before it sends anything, and trusts no other; empty: it trusts those of
     ``NEREUS_CA_FILE`` or the system."""
     tls: str = setting("TLS", "auto", parse.choice("auto", "on", "off"))
-    """Use of TLS by gateway and console: ``auto`` beyond loopback, and everywhere with a certificate of yours; ``on``
+    """Use of TLS by gateway and console: ``auto`` beyond loopback, and everywhere with your own certificate; ``on``
     everywhere; ``off`` nowhere, for networks that are encrypted otherwise."""
     tls_cert: Path | None = setting("TLS_CERT", "", parse.file)
     """Your certificate with its chain, PEM; empty: one of the appliance's own authority, ``tls/authority.pem`` in

@@ -21,6 +21,6 @@ export function showConnection(state) {
   clearTimeout(timer);
   if (state === "live") { lost = null; tell(); return; }
   lost ??= Date.now() / 1000;
-  if (state === "signed out") tell(el("strong", {}, "You are signed out."), ` This page stands still since ${clock(lost)}. `, signIn());
-  else timer = setTimeout(() => tell(el("strong", {}, "The console cannot be reached"), ` since ${clock(lost)}, so that figures here are older. It is tried again by itself; devices serve on meanwhile.`), PATIENCE_MS);
+  if (state === "signed out") tell(el("strong", {}, "You are signed out."), ` This page has not updated since ${clock(lost)}. `, signIn());
+  else timer = setTimeout(() => tell(el("strong", {}, "The console cannot be reached"), ` since ${clock(lost)}: figures here are older. Retrying automatically. Devices keep serving.`), PATIENCE_MS);
 }

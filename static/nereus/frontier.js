@@ -10,7 +10,7 @@ const charts = [];
 let found = [];
 
 const note = (one) => (one.rate === 0 ? `plans do not count on it, as its p95 of ${ms(one.fastest_ms)} is over half of the SLO` : `${rate(one.rate)} items/s in batches of ${one.batch}`)
-  + (one.share > 0 ? `; ${Math.round(one.share * 100)} % of the planned queries` : "") + (one.dominated ? "; another one is as good or better in both" : "");
+  + (one.share > 0 ? `; ${Math.round(one.share * 100)} % of the planned queries` : "") + (one.dominated ? "; dominated by another variant" : "");
 
 function draw() {
   for (const one of charts.splice(0)) one.destroy();

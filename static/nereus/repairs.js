@@ -16,7 +16,7 @@ export function showRepairs(summary) {
   badge.hidden = summary.count === 0;
   badge.className = `badge${summary.error ? " failed" : summary.count ? " pending" : ""}`;
   if (before.count !== summary.count) {
-    const told = summary.count === 0 ? "No repair needs you any more." : `${summary.count} ${summary.count === 1 ? "repair needs" : "repairs need"} you.`;
+    const told = summary.count === 0 ? "All repairs are resolved." : `${summary.count} ${summary.count === 1 ? "repair needs" : "repairs need"} attention.`;
     setText(document.getElementById("repairs-told"), told);
   }
   if (before.version !== summary.version) changed("repairs");

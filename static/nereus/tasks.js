@@ -31,7 +31,7 @@ function forgetOld() {
 }
 
 async function cancel(task, button) {
-  if (!confirm(`End this? ${task.consequence}`)) return;
+  if (!confirm(`Stop this task? ${task.consequence}`)) return;
   button.disabled = true;
   try {
     await call("DELETE", task.cancel);
@@ -60,7 +60,7 @@ function row(task) {
 function draw() {
   const busy = listed.filter((task) => task.until === null);
   setText(document.getElementById("tasks-count"), String(busy.length));
-  setText(document.getElementById("tasks-now"), busy.length ? `${busy[0].kind}: ${busy[0].title}${busy.length > 1 ? ` and ${busy.length - 1} more` : ""}` : "nothing goes on in the background");
+  setText(document.getElementById("tasks-now"), busy.length ? `${busy[0].kind}: ${busy[0].title}${busy.length > 1 ? ` and ${busy.length - 1} more` : ""}` : "No background tasks");
   if (!drawer.open) return;
   const box = document.getElementById("tasks-list");
   const opened = new Set([...box.querySelectorAll("details[open]")].map((one) => one.id));

@@ -47,7 +47,7 @@ export function parseValues(text, datatype, shape) {
 export async function readNpy(file) {
   const buffer = await file.arrayBuffer();
   const view = new DataView(buffer);
-  if (buffer.byteLength < 12 || new TextDecoder("latin1").decode(buffer.slice(1, 6)) !== "NUMPY") throw new Error("file: is no .npy file");
+  if (buffer.byteLength < 12 || new TextDecoder("latin1").decode(buffer.slice(1, 6)) !== "NUMPY") throw new Error("file: is not an .npy file");
   const long = view.getUint8(6) >= 2;
   const begin = long ? 12 : 10;
   const length = long ? view.getUint32(8, true) : view.getUint16(8, true);
@@ -55,7 +55,7 @@ export async function readNpy(file) {
   const descr = /'descr':\s*'([<>|=]?)([^']+)'/.exec(header);
   const shape = /'shape':\s*\(([^)]*)\)/.exec(header);
   if (!descr || !shape) throw new Error("file: has fields or objects; a plain array is needed");
-  if (/'fortran_order':\s*True/.test(header)) throw new Error("file: is in Fortran's order; save it with numpy.ascontiguousarray");
+  if (/'fortran_order':\s*True/.test(header)) throw new Error("file: is in Fortran order; save it with numpy.ascontiguousarray");
   const datatype = NPY[descr[2]];
   if (!datatype || descr[1] === ">") throw new Error(`file: has elements of ${descr[1]}${descr[2]}, which cannot be sent`);
   return { datatype, shape: shape[1].split(",").map((s) => s.trim()).filter(Boolean).map(Number), buffer: buffer.slice(begin + length) };
@@ -79,7 +79,7 @@ export async function readImage(file, declared, datatype, pixels, canvas) {
   const layout = imageLayout(declared);
   if (!layout) throw new Error(`file: no image fits the shape ${declared.join(" × ")}`);
   if (!ARRAYS[datatype]) throw new Error(`file: an image cannot become ${datatype}; use .npy`);
-  const image = await createImageBitmap(file).catch(() => { throw new Error("file: is no image that this browser can read"); });
+  const image = await createImageBitmap(file).catch(() => { throw new Error("file: is not an image that this browser can read"); });
   const { channels, height, width, first } = layout;
   Object.assign(canvas, { width, height });
   const context = canvas.getContext("2d", { willReadFrequently: true });

@@ -105,7 +105,7 @@ function showAnswer() {
   if (!select.dataset.chosen) select.value = warm ? variant.name : "";
 }
 
-// --- what goes on -----------------------------------------------------------------------------------------------------
+// --- progress -----------------------------------------------------------------------------------------------------
 
 async function read() {
   clearTimeout(timer);

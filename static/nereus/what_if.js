@@ -60,7 +60,7 @@ function planTable(found, changed) {
     const was = before[name] ?? { variants: {} };
     return el("tr", { "data-testid": `plan-of-${name}` }, el("td", { class: "strong" }, name), ...pair(was.slo_ms, now.slo_ms, ms), ...pair(was.demand, now.demand, rate), ...pair(was.left_out, now.left_out, rate, `left-out-${name}`), el("td", { class: "small muted" }, mix(was.variants)), el("td", { class: "small then" }, mix(now.variants)));
   });
-  const heads = [["Application"], ["SLO now", 1], ["then", 1], ["Planned demand now, items/s", 1], ["then", 1], ["Left out now, items/s", 1], ["then", 1], ["Served by now"], ["then"]];
+  const heads = [["Application"], ["SLO now", 1], ["then", 1], ["Planned demand now, items/s", 1], ["then", 1], ["Left out now, items/s", 1], ["then", 1], ["Served now by"], ["then by"]];
   return el("div", { class: "card scroll" }, el("table", { class: "compact answer", "data-testid": "what-if-plan" }, el("thead", {}, el("tr", {}, headings(heads))), el("tbody", {}, rows)));
 }
 

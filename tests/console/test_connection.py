@@ -15,7 +15,7 @@ def test_a_page_without_its_connection_says_since_when_and_that_it_tries_again(p
     page.goto("/plans/")
     notice = page.get_by_test_id("connection")
     expect(notice).to_contain_text("The console cannot be reached since")
-    expect(notice).to_contain_text("tried again by itself")
+    expect(notice).to_contain_text("Retrying automatically")
 
 
 def test_a_session_that_ended_leads_to_the_sign_in_page_and_back(run_script):
@@ -37,6 +37,6 @@ def test_a_session_that_ended_leads_to_the_sign_in_page_and_back(run_script):
     )
     # A web process that restarts is back before the page says anything.
     assert result[0] == [True, "", None]
-    text = "You are signed out. This page stands still since T. Sign in again"
+    text = "You are signed out. This page has not updated since T. Sign in again"
     assert result[1] == [False, text, "/login/?next=%2Ftest.html"]
     assert result[2] == [True, "", None]

@@ -136,7 +136,7 @@ def test_a_plans_page_tells_its_trail_and_rest_says_the_same(staff, cluster):
     html = text(staff.get(f"/plans/{made[1]}/"))
     trail = staff.get(f"/api/v1/plans/{made[1]}/trail/").json()
     assert escape(trail["sentence"]) in html and all(escape(reason) in html for reason in trail["limit"])
-    assert trail["prices"][0]["sentence"] == "One more cpu-a would give up to +1.8 points of accuracy."
+    assert trail["prices"][0]["sentence"] == "One more cpu-a would add up to 1.8 points of accuracy."
     assert escape(trail["prices"][0]["sentence"]) in html
     assert trail["previous"] == made[0]
     assert staff.get(f"/api/v1/plans/{2**70}/trail/").status_code == 404

@@ -312,11 +312,11 @@ def test_a_claim_is_shown_with_its_origin_and_decided_by_operators(staff, cluste
         assert 'data-method="POST"' in shown and 'data-method="DELETE"' in shown
     viewer = Client()
     viewer.force_login(account("looker", "viewer"))
-    assert "Another box claims this name" in text(viewer.get("/nodes/"))
+    assert "Another box has claimed this name" in text(viewer.get("/nodes/"))
     assert "/claim/" not in text(viewer.get("/nodes/"))
     for kind in (models.Node, models.Gateway):
         kind.objects.update(claim_s=clock.steady() - 60)
-    assert "claims this name" not in text(staff.get("/nodes/"))
+    assert "claimed this name" not in text(staff.get("/nodes/"))
 
 
 @pytest.mark.parametrize("address", ["/plans/", "/static/nereus/console.css"])

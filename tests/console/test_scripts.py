@@ -129,11 +129,11 @@ def test_the_number_of_repairs_follows_events_and_is_read_out(run_script):
     )
     assert result == [
         ["0", True, "badge", ""],
-        ["2", False, "badge failed", "2 repairs need you."],
-        ["2", False, "badge pending", "2 repairs need you."],
-        ["1", False, "badge pending", "1 repair needs you."],
-        ["0", True, "badge", "No repair needs you any more."],
-        ["0", True, "badge", "No repair needs you any more."],
+        ["2", False, "badge failed", "2 repairs need attention."],
+        ["2", False, "badge pending", "2 repairs need attention."],
+        ["1", False, "badge pending", "1 repair needs attention."],
+        ["0", True, "badge", "All repairs are resolved."],
+        ["0", True, "badge", "All repairs are resolved."],
     ]
 
 

@@ -202,7 +202,7 @@ def _check_measurable(application: Application, accuracy: float | None) -> None:
 
 
 def _still(application: Application) -> None:
-    """The application is as it was when the upload was held against it."""
+    """The application is as it was when the upload was checked against it."""
     current = Application.objects.select_for_update().filter(pk=application.pk).first()
     if current is None or current.state != Application.State.ACTIVE:
         raise Conflict(f"application {application.name!r} is being deleted")
@@ -243,7 +243,7 @@ def change_variant(variant: Variant, fields: dict[str, Any]) -> Variant:
             events.changed("variant", str(variant), replan=bool(changes) and current.state in Variant.PLANNED)
         if measure:
             # An open job may have been ordered without the validation set.
-            profiling.cancel(variant.profile_jobs.filter(state__in=profiling.OPEN), "ordered anew to measure accuracy")
+            profiling.cancel(variant.profile_jobs.filter(state__in=profiling.OPEN), "ordered again to measure accuracy")
             profiling.order(variant, ProfileJob.Reason.DEMAND, profiling.known_device_types()[:1])
     variant.refresh_from_db()
     return variant

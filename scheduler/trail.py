@@ -315,7 +315,7 @@ def _prices(now: Side) -> list[DevicePrice]:
         if now.left_out:
             does = f"serve up to {items(more)} more" if more > NO_ITEMS else "serve nothing more"
         elif points > NO_POINTS:
-            does = f"give up to +{points:.{1 if points >= 1 else 2}f} points of accuracy"
+            does = f"add up to {points:.{1 if points >= 1 else 2}f} points of accuracy"
         else:
             does = "gain nothing"
         found.append(DevicePrice(type_, count, points, more, f"One more {type_} would {does}."))

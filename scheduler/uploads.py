@@ -15,7 +15,7 @@ from registry.uploads import Upload
 from scheduler import live
 
 UPLOADS = live.key("uploads")
-#: seconds without a word after which an upload has lost its process, by phase: senders may be silent for 30 s, and
+#: seconds without an update after which an upload has lost its process, by phase: senders may be silent for 30 s, and
 #: inspections wait for their turn
 LOST_S = {"receiving": 60.0, "inspecting": 900.0}
 #: seconds for which an order to cancel is kept

@@ -46,10 +46,10 @@ def status(rest: httpx2.Client, options: Namespace) -> Shown:
             f"with {plan['accuracy']:.1f}% of the best accuracy (stack {plan['stack']})."
         ]
     needing = [repair for repair in repairs if not repair["ignored_by"]]
-    lines += [f"Needs you: {one['title']} {one['effect']} {one['action']['text']}" for one in needing]
-    lines += [] if needing else ["No repair needs you."]
+    lines += [f"Attention: {one['title']} {one['effect']} {one['action']['text']}" for one in needing]
+    lines += [] if needing else ["Nothing needs attention."]
     going = [task for task in tasks if task["until"] is None]
-    lines += [f"Goes on: {one['kind']} {one['title']}, {one['state']}: {one['detail']}" for one in going]
+    lines += [f"Running: {one['kind']} {one['title']}, {one['state']}: {one['detail']}" for one in going]
     return Shown({"plan": newest[0] if newest else None, "repairs": repairs, "tasks": tasks}, lines)
 
 

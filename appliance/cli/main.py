@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(act=act)
         return command
 
-    add("status", acts.status, "the plan in force, what needs you, and what goes on")
+    add("status", acts.status, "the plan in force, open repairs and running tasks")
     add("applications", acts.applications, "all applications with their variants")
     upload = add("upload", acts.upload, "upload a variant")
     upload.add_argument("application")

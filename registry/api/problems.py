@@ -62,15 +62,15 @@ def _invalid(faults: list[InputFault]) -> dict[str, Any]:
 
 DATABASE_FAILS = (
     "The database cannot be used now: it is locked, read-only or away; the log says which. Nothing was changed, "
-    "and serving goes on. Try again."
+    "and serving continues. Try again."
 )
 
 REDIS_FAILS = (
-    "Redis cannot be used now: it is away or full; the log says which. Serving goes on. A change may have been stored "
+    "Redis cannot be used now: it is away or full (see the log). Serving continues. A change may have been stored "
     "all the same: look before you try again."
 )
 NO_SPACE = (
-    "The control plane's disk is full ({}). Nothing was changed, and serving goes on. Free space under NEREUS_HOME, "
+    "The control plane's disk is full ({}). Nothing was changed, and serving continues. Free space under NEREUS_HOME, "
     "such as by deleting variants that are not needed, then try again."
 )
 

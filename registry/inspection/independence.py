@@ -234,7 +234,7 @@ class _Trial:
                 here = slice(place, place + 1)
                 found = beside(many[here], mine[here])
                 if found:
-                    return f"{name}: a row's answer depends on the rows beside it ({found} in a batch of {size})"
+                    return f"{name}: a row's answer depends on the other rows ({found} in a batch of {size})"
                 found = around(alone, many[here], self._least)
                 if found and self._certain(name, one, alone):
                     return f"{name}: a row's answer depends on its place ({found} as row {place + 1} of {size})"

@@ -239,7 +239,7 @@ def test_a_lost_device_and_a_node_that_takes_nothing_over_are_told_until_they_ar
             expect(at("repairs-count")).to_have_text(re.compile("[1-9]"))
             expect(at("repairs-told")).to_contain_text("need")
             page.goto("/")
-            expect(need).to_contain_text("Node laggard does not adopt its configuration")
+            expect(need).to_contain_text("Node laggard has not applied its configuration")
             page.goto("/nodes/")
             expect(at("behind-laggard")).to_contain_text("behind since")
             at("behind-laggard").click()

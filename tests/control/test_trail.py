@@ -44,7 +44,7 @@ def test_a_rise_of_demand_is_the_cause_and_its_cost_is_named(digits):
         price.devices == 2
         and price.points > 0
         and price.sentence
-        == (f"One more {KIND} would give up to +{price.points:.{1 if price.points >= 1 else 2}f} points of accuracy.")
+        == (f"One more {KIND} would add up to {price.points:.{1 if price.points >= 1 else 2}f} points of accuracy.")
     )
 
 

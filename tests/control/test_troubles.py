@@ -253,7 +253,7 @@ def test_the_web_says_that_a_change_is_not_stored_and_goes_on_afterwards(how, ad
             assert large.status_code in (201, 507) and answer.status_code in (201, 507)
         else:
             assert (answer.status_code, large.status_code) == (503, 503)
-            assert "Nothing was changed, and serving goes on" in large.json()["detail"]
+            assert "Nothing was changed, and serving continues" in large.json()["detail"]
             assert large.headers["Retry-After"]
     assert client.post("/api/v1/api-keys/", {"name": "afterwards"}, format="json").status_code == 201
 

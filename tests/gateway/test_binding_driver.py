@@ -128,7 +128,7 @@ async def test_what_is_held_survives_the_loss_of_the_only_device_that_comes_back
     errors = {answer.json()["error"].partition("(")[0] for answer in found}
     assert len(errors) == 2, errors
     assert any("d0: was lost with the query in flight" in error for error in errors)
-    assert any("no device has a variant of it warm now" in error for error in errors)
+    assert any("no device has a warm variant of it now" in error for error in errors)
     assert gateway.health()["in_flight"] == 0
 
 

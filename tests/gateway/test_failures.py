@@ -118,10 +118,10 @@ async def test_without_another_device_its_queries_get_a_clear_error(gateways, de
             errors.append(response.json()["error"])
             assert int(response.headers["Retry-After"]) >= 1
         assert any("d0: was lost with the query in flight" in error for error in errors)
-        assert any("no device has a variant of it warm now" in error for error in errors)
+        assert any("no device has a warm variant of it now" in error for error in errors)
         response = await http.post(PATH, content=BODY)
         assert response.status_code == 503
-        assert "no device has a variant of it warm now" in response.json()["error"]
+        assert "no device has a warm variant of it now" in response.json()["error"]
         assert int(response.headers["Retry-After"]) >= 1
     assert not gateway.ready()
     assert gateway.http.get("/v2/health/ready").json()["error"] == "no warm variant yet of: numbers"

@@ -253,7 +253,7 @@ def test_a_slow_model_that_adds_up_the_rows_before_is_found(monkeypatch):
         return [np.cumsum(inputs["x"], axis=0)]
 
     base = {"x": RANDOM.random((3, 2), dtype=np.float32)}
-    assert "depends on the rows beside it" in reason(run, base, [base["x"][:1]], ["y"], Hints())
+    assert "depends on the other rows" in reason(run, base, [base["x"][:1]], ["y"], Hints())
 
 
 async def test_queries_of_several_rows_are_compared_as_they_came():

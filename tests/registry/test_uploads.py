@@ -67,7 +67,7 @@ def test_one_file_under_two_names_is_kept_until_the_last_goes(upload, client, fi
 def test_a_variant_whose_rows_depend_on_each_other_says_so(upload):
     response = upload(graphs.mixes_rows())
     assert response.status_code == 201
-    assert "depends on the rows beside it" in response.json()["alone"]
+    assert "depends on the other rows" in response.json()["alone"]
     assert response.json()["inspection"]["warnings"] == []
 
 

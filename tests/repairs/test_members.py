@@ -121,7 +121,7 @@ def test_a_member_that_is_behind(world):
         plan()
     Node.objects.update(behind_since=since)
     repair = found()["behind:node:box"]
-    assert repair.since == since and repair.effect.startswith("It is 3 plans late. It still uses an older plan")
+    assert repair.since == since and repair.effect.startswith("3 plans behind. It still uses an older plan")
 
 
 def test_a_certificate_that_nobody_renews(world, lasting):

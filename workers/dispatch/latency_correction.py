@@ -240,7 +240,7 @@ class LatencyCorrections(dict[ServingOption, float]):
         return LearnedLatencies(_told(self.common), _told(self.scale), variants)
 
     def inherit(self, learned: LearnedLatencies) -> bool:
-        """Whether anything changed: not if something has run here, or a number is none that runs can show."""
+        """Whether anything changed: not if something has run here, or if a number could not come from runs."""
         numbers = [*learned.common, *learned.scale, *(number for one in learned.variants.values() for number in one)]
         means = [mean for mean, _ in (learned.common, learned.scale, *learned.variants.values())]
         if self._estimators or not all(map(math.isfinite, numbers)) or min(numbers) < 0 or min(means) < LEAST_RATIO:

@@ -28,7 +28,7 @@ BREAK_GRACE_S = 2.0
 
 
 class Residency:
-    """The plan in force, and the way from one plan to the next."""
+    """The plan in force, and the transition to the next."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ def first_rows(path: str, signature: Signature, rows: int = FIRST_ROWS) -> dict[
 
 
 def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """A ``.npy`` file's shape, whether in Fortran's order, and dtype; or ValueError."""
+    """A ``.npy`` file's shape, whether in Fortran order, and dtype; or ValueError."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     return read(file)
@@ -80,7 +80,7 @@ def _head(archive: zipfile.ZipFile, name: str, rows: int) -> np.ndarray:
         if dtype.hasobject or not shape:
             raise ValidationError(f"{name}: must have rows, and no Python objects")
         if fortran:
-            raise ValidationError(f"{name}: is in Fortran's order; save numpy.ascontiguousarray of it")
+            raise ValidationError(f"{name}: is in Fortran order; save numpy.ascontiguousarray of it")
         first = (min(rows, shape[0]), *shape[1:])
         size = dtype.itemsize * math.prod(first)
         if size > MAX_FIRST_BYTES:

@@ -228,7 +228,7 @@ class Core:
             return
         spec = flight.spec
         if flight.error is None and not self._executors.warm(spec.name):
-            flight.error = Unavailable(f"model {spec.name!r}: no device has a variant of it warm now; try again")
+            flight.error = Unavailable(f"model {spec.name!r}: no device has a warm variant of it now; try again")
         elif flight.due - flight.arrived >= OVERLOAD_BUDGET_SHARE * spec.slo_s:
             self._refused[spec.name] = self._refused.get(spec.name, 0) + flight.rows
         flight.front.finish(flight, flight.error or self._too_late(flight))

@@ -54,7 +54,7 @@ class Metadata:
         """Explain why an application, or one variant of it, is not ready; empty: it is."""
         _, variant = self._front.catalog.resolve(model, version)
         if not self._core().routes.get(model):
-            return f"model {model!r}: no device has a variant of it warm now"
+            return f"model {model!r}: no device has a warm variant of it now"
         ready = [device for device in self._core().devices.values() if not device.draining]
         if variant is not None and not any((model, variant) in device.warm for device in ready):
             return f"version {variant!r}: no device has this variant of {model} warm now"

@@ -239,7 +239,7 @@ class DeviceStats(msgspec.Struct, frozen=True):
     variants: Annotated[tuple[VariantStats, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
     #: its temperature; of CPU cores their package's. None: not known.
     celsius: Annotated[float, msgspec.Meta(ge=0, le=MOST_CELSIUS)] | None = None
-    #: its power; of CPU cores their part of their package's. None: as above.
+    #: its power, of GPUs alone. None: not known.
     watts: Annotated[float, msgspec.Meta(ge=0, le=MOST_WATTS)] | None = None
 
 

@@ -23,7 +23,7 @@ class ApiKeySerializer(StrictMixin, serializers.ModelSerializer):
     rate = NumberField(
         allow_null=True, required=False, min_value=0.001, max_value=1e6, help_text="Queries/s; null: no limit."
     )
-    burst = CountLimitField(help_text="Queries that may come at once after a pause; null: those of one second.")
+    burst = CountLimitField(help_text="Burst size in queries; null: those of one second.")
     share = NumberField(
         allow_null=True,
         required=False,

@@ -121,7 +121,7 @@ class NodeDivision(_Nodes):
     def post(self, request, name):
         """Divide the node's cores, now and after restarts.
 
-        New devices start beside the present ones, which serve until the new ones do; the `phase` of each device says
+        New devices start alongside the present ones, which serve until the new ones do; the `phase` of each device says
         how far that is.
         """
         wanted = self.checked(DivisionSerializer)["cpu_devices"].strip()

@@ -55,12 +55,12 @@ def disk_below(home: Path) -> Disk:
 _TROUBLES = {
     REDIS: (
         "Redis fails",
-        "Live figures, pushes and plans on request wait; serving goes on.",
-        "Check its memory and disk; the appliance starts its own again by itself (service_failed in logs/nereus.log).",
+        "Live figures, pushes and plans on request are delayed; serving continues.",
+        "Check its memory and disk; the appliance restarts its own automatically (service_failed in logs/nereus.log).",
     ),
     DATABASE: (
         "The database fails",
-        "No change can be stored; serving goes on with what is in force.",
+        "No change can be stored; serving continues with the plan in force.",
         "Check its disk and its log; manage.py prepare says what the database lacks.",
     ),
 }
@@ -113,11 +113,11 @@ def clock_set(facts: Facts) -> Iterator[Repair]:
     jump, plan = facts.from_redis(samples.clock_jump, None), facts.plan
     if plan is not None and plan.created - facts.now > AHEAD:
         ahead = words.duration((plan.created - facts.now).total_seconds())
-        effect = f"Plan {plan.pk} was made {ahead} in the future: times on this console are off by as much."
+        effect = f"Plan {plan.pk} was made {ahead} in the future: times on this console are off by the same amount."
         since = None
     elif jump is not None and jump.age_s < CLOCK_SHOWN_S:
         way = "forward" if jump.by_s > 0 else "back"
-        effect = f"It was set {way} by {words.duration(abs(jump.by_s))}; times of events before are off by as much."
+        effect = f"It was set {way} by {words.duration(abs(jump.by_s))}; earlier timestamps are off by the same amount."
         since = jump.at
     else:
         return
@@ -144,7 +144,7 @@ def certificate(facts: Facts) -> Iterator[Repair]:
             key="certificate",
             severity=Severity.ERROR,
             title="The certificate cannot be read",
-            effect=f"Servers go on with the one that they hold, until they are restarted. {path}: {error}",
+            effect=f"Servers keep the present one until they are restarted. {path}: {error}",
             action=Action("Put the certificate and its key back; they are used within 10 s."),
         )
         return
@@ -158,7 +158,7 @@ def certificate(facts: Facts) -> Iterator[Repair]:
             title="The certificate has expired" if over else "The certificate expires soon",
             effect=f"{path} {when} ({ends:%Y-%m-%d %H:%M} UTC); clients refuse it afterwards.",
             action=Action(
-                "It should have been renewed by itself: look for certificate_not_replaced in logs/nereus.log."
+                "It should have been renewed automatically: look for certificate_not_replaced in logs/nereus.log."
                 if nereus.tls_cert is None
                 else "Replace the files of NEREUS_TLS_CERT and NEREUS_TLS_KEY; they are used within 10 s."
             ),
@@ -173,7 +173,7 @@ def redis(_facts: Facts) -> Iterator[Repair]:
         yield Repair(
             key="redis",
             severity=Severity.WARNING,
-            title="Redis has a known hole",
+            title="Redis has a known vulnerability",
             effect=f"{program.hole} Only processes of this appliance reach it, over a socket of their own.",
             action=Action(
                 "Bring the box's packages up to date (Debian: apt update && apt upgrade), and start it again."

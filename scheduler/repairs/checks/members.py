@@ -48,9 +48,9 @@ def _lost(facts: Facts, device: Device, share: float) -> Repair:
         )
     else:
         title = f"Device {device.ref} is {'down' if device.state == Device.State.DOWN else 'not starting'}"
-        detail = f" It says: {device.detail}." if device.detail else ""
+        detail = f" Reported: {device.detail}." if device.detail else ""
         action = Action(
-            f"Its executor is started again by itself.{detail} If that does not help, read the log of "
+            f"Its executor is restarted automatically.{detail} If that does not help, read the log of "
             f"{device.node.name}, and check driver and power."
         )
     effect = [f"{words.percent(share)} of this appliance's capacity is lost.", *_falls(facts, device)]
@@ -94,7 +94,7 @@ def not_connected(facts: Facts) -> Iterator[Repair]:
             title=f"{kind.capitalize()} {member.name} is not connected",
             effect=_without(facts, member),
             action=Action(
-                "Start it, or check its network and log; it joins again by itself. Remove it if it is gone for good.",
+                "Start it, or check its network and log: it reconnects automatically. Remove it if it is gone.",
                 "Remove",
                 "DELETE",
                 kind,
@@ -125,7 +125,7 @@ def behind(facts: Facts) -> Iterator[Repair]:
         yield Repair(
             key=f"behind:{kind}:{member.name}",
             severity=Severity.ERROR,
-            title=f"{kind.capitalize()} {member.name} does not adopt its configuration",
+            title=f"{kind.capitalize()} {member.name} has not applied its configuration",
             effect=f"{_held(facts, member)}It still uses an older plan and older applications{keys}.",
             action=Action("Check its log for errors; restart it if this persists."),
             since=member.behind_since,
@@ -140,7 +140,7 @@ def _held(facts: Facts, member: Node | Gateway) -> str:
     ]
     if not versions or facts.plan is None or min(versions) >= facts.plan.pk:
         return ""
-    return f"It is {words.several(facts.plan.pk - min(versions), 'plan')} late. "
+    return f"{words.several(facts.plan.pk - min(versions), 'plan')} behind. "
 
 
 def certificates(facts: Facts) -> Iterator[Repair]:
@@ -181,7 +181,7 @@ def waiting(facts: Facts) -> Iterator[Repair]:
             key=f"waiting:{kind}:{member.name}",
             severity=Severity.WARNING,
             title=f"{kind.capitalize()} {member.name} waits for approval",
-            effect="None of its devices serves until then." if kind == "node" else "It answers 0 queries until then.",
+            effect="None of its devices serves until then." if kind == "node" else "It answers no queries until then.",
             action=Action(
                 "Approve it if you know it; refuse it on the page Nodes if not.",
                 "Approve",
@@ -238,7 +238,7 @@ def unreachable(facts: Facts) -> Iterator[Repair]:
 
 def _reach_again(node: Node, tried: list[Device], gateways: list[Gateway]) -> str:
     if not tried:
-        return f"Start a gateway beside the node daemon of {node.name}, or revoke that node."
+        return f"Start a gateway on the box of {node.name}, or revoke that node."
     names = sorted({one.gateway for device in tried for one in reach.unreached_by(device, gateways)})
     who = words.listed(names) if names else "the gateways"
     where = ", ".join(sorted({device.address for device in tried if device.address})) or "its sockets on that box"

@@ -61,7 +61,7 @@ def failing(facts: Facts) -> Iterator[Repair]:
 
 
 def _in_force(facts: Facts) -> str:
-    return f"Devices serve on by plan {facts.plan.pk}" if facts.plan is not None else "No plan is in force"
+    return f"Devices keep serving with plan {facts.plan.pk}" if facts.plan is not None else "No plan is in force"
 
 
 def refused(facts: Facts) -> Iterator[Repair]:
@@ -160,7 +160,7 @@ def _too_slow(facts: Facts, application: Application, mine: list[Variant]) -> It
     yield Repair(
         key=f"slo:{application.name}",
         severity=Severity.ERROR,
-        title=f"{application.name}: no variant keeps the SLO of {slo}",
+        title=f"{application.name}: no variant meets the SLO of {slo}",
         effect=f"{none} can answer within half of {slo}{_quickest(facts, measured)}. "
         f"{words.rate(seen.arrived / MINUTE_S)} queries/s arrive.",
         action=Action("Upload a faster variant, allow one that is excluded, or raise the SLO on its page."),

@@ -56,7 +56,7 @@ def join_tokens(_facts: Facts) -> Iterator[Repair]:
         yield Repair(
             key=f"join_token:{token.name}",
             severity=Severity.WARNING,
-            title=f"Join token {token.name} never ends",
+            title=f"Join token {token.name} never expires",
             effect=f"Who has it can join with any number of boxes, each as a member {approves}.",
             action=Action(
                 "Delete it once your boxes have joined: members keep their own credentials.",

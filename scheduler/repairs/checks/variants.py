@@ -119,7 +119,7 @@ def mixed(facts: Facts) -> Iterator[Repair]:
                 key=f"mixed:{variant}",
                 severity=Severity.ERROR,
                 title=f"{variant}: answers depended on other queries of their batch",
-                effect=f"{variant.alone}. Answers before that may hold something of other clients' queries; since then "
+                effect=f"{variant.alone}. Earlier answers may contain data from other clients' queries; since then "
                 "its queries run one by one.",
                 action=Action("Replace the model by one whose rows are independent, or delete the variant."),
                 since=first[variant.pk],

@@ -150,10 +150,7 @@ OVERLOAD_BUDGET_SHARE = 0.8
 
 
 class Overload(FromMember, tag="overload", frozen=True, kw_only=True):
-    """Rows that a device refused in the last second.
-
-    With an empty ``device``: rows that a gateway refused because no device could answer in time.
-    """
+    """Rows refused in the last second: by ``device``; if empty, by a gateway, as no device could answer in time."""
 
     device: Name
     application: Name
@@ -215,8 +212,7 @@ FromGateway = JoinGateway | GatewayStats | Burst | Overload
 class IssuedCertificate(ToMember, tag="issued_certificate", frozen=True, kw_only=True):
     """A member's certificate for the key of its join's request, and the authorities that it trusts in its peers.
 
-    Sent with :class:`Joined`, and again when the member's present certificate ends soon or comes from an earlier
-    authority.
+    Sent with :class:`Joined`, and again when the present certificate ends soon or comes from an earlier authority.
     """
 
     certificate: Certificates = ""

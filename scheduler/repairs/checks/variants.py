@@ -145,7 +145,7 @@ def files(facts: Facts) -> Iterator[Repair]:
             title=f"{application}: files of the model store are missing or damaged",
             effect=f"Devices that do not have them yet cannot load {lost} of {words.several(variants, 'variant')}: "
             f"{words.listed(names)}.",
-            action=Action("Restore the newest backup, or delete and upload again what is named."),
+            action=Action("Restore the newest backup, or delete and upload the named files again."),
             application=application,
         )
 

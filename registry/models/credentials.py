@@ -74,7 +74,7 @@ class ApiKey(Expiring):
     key_hash = models.CharField(max_length=64, unique=True)
     #: names of the applications that it reaches; null: all. A name stays when its application goes
     applications = models.JSONField(null=True, blank=True, default=None)
-    #: queries/s, and how many may come at once after a pause; null: no limit
+    #: queries/s, and the burst size in queries; null: no limit
     rate = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.001), MaxValueValidator(1e6)])
     burst = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)]

@@ -23,7 +23,7 @@ def on_devices(problem: Problem, counts: DeviceCounts, switching: SwitchingCosts
     """Assign the counts' residents, to devices that have them loaded if possible.
 
     Returns:
-        The value of the counts, less switching cost (points/s); and the allocation, without bounds.
+        The value of the counts, minus switching cost (points/s); and the allocation, without bounds.
     """
     placements: dict[str, list[Placement]] = {}
     revisit_s: dict[str, float] = {}

@@ -8,7 +8,7 @@ Devices' time is divided. A plan is made in these steps, whatever the number of 
    It is rounded device by device, with more columns after each, and improved by exchanges.
 3. SCIP solves the MILP over the most promising columns, from the best plan so far.
 4. Counts are disaggregated into residents and rates (:mod:`.disaggregation`) and assigned to the devices that have them
-   loaded (:mod:`.assign`). The counts of the highest value less switching cost (:mod:`.switching_cost`) win, those of
+   loaded (:mod:`.assign`). The counts of the highest value minus switching cost (:mod:`.switching_cost`) win, those of
    the plan in force among them.
 5. Pinned variants are placed (:mod:`.pins`).
 

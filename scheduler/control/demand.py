@@ -237,7 +237,7 @@ def band(planned: float, applications: int = 1) -> Band:
     The plan was made for ``planned``, which is a high quantile of the mean rate. Above: what Poisson counts of that
     mean pass so rarely that the false alarms of all applications together, at every look, stay below
     :data:`FALSE_BURSTS_PER_S` (Bonferroni). Below: what counts of half that mean hardly ever fall to, as the margin of
-    a nervous application may be a third of its rate; too much planned costs accuracy, not punctuality, and so has time.
+    a volatile application may be a third of its rate; too much planned costs accuracy alone, and so is not urgent.
 
     Args:
         planned: items/s.

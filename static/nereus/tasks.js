@@ -35,7 +35,7 @@ async function cancel(task, button) {
   button.disabled = true;
   try {
     await call("DELETE", task.cancel);
-    toast(`${task.title}: ended`);
+    toast(`${task.title}: stopped`);
   } catch (problem) {
     toast(problem.message, "bad", 12);
   }

@@ -35,7 +35,7 @@ export function parseValues(text, datatype, shape) {
         if (!/^(true|false|0|1)$/i.test(word)) throw new Error(`values: "${word}" is neither true nor false`);
         return /^(true|1)$/i.test(word);
       }
-      if (Number.isNaN(Number(word))) throw new Error(`values: "${word}" is no number`);
+      if (Number.isNaN(Number(word))) throw new Error(`values: "${word}" is not a number`);
       return Number(word);
     });
   }

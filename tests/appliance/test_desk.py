@@ -131,7 +131,7 @@ def test_values_and_files_are_tried_in_the_browser(appliance, page, faults, tmp_
 
     at("try-values-x").fill("1, 2, three, 4")
     at("try-submit").click()
-    expect(at("try-error")).to_contain_text('"three" is no number')
+    expect(at("try-error")).to_contain_text('"three" is not a number')
     at("try-values-x").fill("1, 2, 3, 4")
     answered()
     expect(at("try-top-y-0")).to_contain_text("class ")

@@ -259,7 +259,7 @@ class KeyLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     applications: tuple[str, ...] | None = None  # names of those that it reaches
     rate: Annotated[float, msgspec.Meta(gt=0)] | None = None  # queries/s
-    burst: Annotated[int, msgspec.Meta(ge=1)] | None = None  # queries at once after a pause; None: those of a second
+    burst: Annotated[int, msgspec.Meta(ge=1)] | None = None  # burst size in queries; None: those of a second
     #: part of an application's capacity, at most, while the application refuses queries
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     expires: float | None = None  # unix seconds

@@ -368,7 +368,7 @@ def _does(old: Side, now: Side, moves: list[DeviceMove]) -> str:
         return f"{several(len(acts), 'device')} changed what they hold{_shifts(old, now)}"
     move, who, plural = acts[0], devices(move.device for move in acts), "" if len(acts) > 1 else "s"
     if not move.loads:
-        return f"{who} give{plural} up {listed(move.unloads)}{_shifts(old, now)}"
+        return f"{who} unload{plural} {listed(move.unloads)}{_shifts(old, now)}"
     also = "" if move.unloads or not move.keeps else "also "
     instead = f" instead of {listed(move.unloads)}" if move.unloads else ""
     return f"{who} {also}hold{plural} {listed(move.loads)}{instead}{_shifts(old, now)}"

@@ -54,7 +54,7 @@ def executor_port_problems(first: Address, devices: int, listening: Mapping[int,
         listening: settings by the port that they name, without ``NEREUS_``.
     """
     last = first.port + devices - 1
-    takes = f"{PREFIX}EXECUTORS={first}: takes the ports {first.port} to {last}, one a device"
+    takes = f"{PREFIX}EXECUTORS={first}: takes the ports {first.port} to {last}, one per device"
     if last > 65535:
         return [f"{takes}, and 65535 is the last; choose a lower first port"]
     return [
@@ -116,7 +116,7 @@ class Settings:
     ``0.0.0.0:8002`` where this box is part of a cluster, that is where its console or its control URL is beyond
     loopback; ``off``: none."""
     executors: Address | None = setting("EXECUTORS", "auto", parse.cluster_address)
-    """Address and first port where executors listen for cores of other boxes, one port a device, with mutual TLS:
+    """Address and first port where executors listen for cores of other boxes, one port per device, with mutual TLS:
     ``auto`` is ``0.0.0.0:8100`` where this box is part of a cluster; ``off``: none."""
     control_url: str = setting("CONTROL_URL", "", parse.url("http", "https"))
     """URL of the control plane for nodes and gateways; default: the console's address."""

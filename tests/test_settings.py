@@ -60,7 +60,7 @@ BAD = [
     ("CORE", "8002", "auto, off or HOST:PORT"),
     ("CORE", "0.0.0.0:8000", "another port than NEREUS_HTTP"),
     ("EXECUTORS", "on", "auto, off or HOST:PORT"),
-    ("EXECUTORS", "0.0.0.0:8090", "takes the ports 8090 to 8090, one a device, of which NEREUS_NODE_HTTP has 8090"),
+    ("EXECUTORS", "0.0.0.0:8090", "takes the ports 8090 to 8090, one per device, of which NEREUS_NODE_HTTP has 8090"),
     ("SOLV_S", "1.05", "did you mean NEREUS_SOLVE_S?"),
 ]
 
@@ -153,8 +153,8 @@ def test_boxes_of_a_cluster_alone_listen_for_other_boxes(variables, core, execut
 
 def test_executors_have_a_port_each_that_no_other_setting_has():
     assert executor_port_problems(Address("0.0.0.0", 8088), 4, {8090: "NODE_HTTP"}) == [
-        "NEREUS_EXECUTORS=0.0.0.0:8088: takes the ports 8088 to 8091, one a device, of which NEREUS_NODE_HTTP has 8090"
-        "; choose another first port"
+        "NEREUS_EXECUTORS=0.0.0.0:8088: takes the ports 8088 to 8091, one per device, of which NEREUS_NODE_HTTP "
+        "has 8090; choose another first port"
     ]
     assert "65535 is the last" in executor_port_problems(Address("0.0.0.0", 65534), 3, {})[0]
     assert executor_port_problems(Address("::", 8086), 4, {8090: "NODE_HTTP"}) == []

@@ -86,7 +86,7 @@ otherwise. *Drop* is 100 less the lowest accuracy of the consecutive 10-s window
 is drawn by chance, figures are means of {SEEDS} seeds, with half of their range as ±. Run on {machine()},
 which only solve times depend on, and by {solver}, on which plans of stacks that call SCIP depend.
 
-Each figure of the papers, and what became of its claims here:"""
+Each figure of the papers, and whether its claims were reproduced:"""
 
 
 if __name__ == "__main__":

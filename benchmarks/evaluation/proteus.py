@@ -395,8 +395,8 @@ SECTIONS = (
         "Violations / effective accuracy / drop. Everything starts cold, on a plan for 10 queries/s an application; "
         "`clipper-ht`, `clipper-ha` and `sommelier`, which place variants once, are placed for the trace's mean rates, "
         "as Proteus' authors did. Loads take no time here, so `nereus` keeps any number of variants warm where "
-        f"published stacks have one a device: the world above is the fairer one. `{MEDIUM}` is the paper's trace, but "
-        "a lighter load for these devices than for its authors' cluster; the claims are judged at "
+        f"published stacks have one per device: the world above is the fairer one. `{MEDIUM}` is the paper's trace, "
+        "but a lighter load for these devices than for its authors' cluster; the claims are judged at "
         f"{FASTER:g} times its speed, where Proteus drops about as much as in the paper.",
         _end_to_end, _end_to_end_claims, _references, cell=_with_drop,
     ),

@@ -93,7 +93,7 @@ def why_unreachable(device: Device, gateways: Sequence[Gateway]) -> str:
         )
     return (
         "not reachable from any gateway: its executor listens for this box alone, and no gateway runs here. Plans "
-        f"leave it out; set NEREUS_EXECUTORS on node {node}, start a gateway beside it, or revoke the node."
+        f"leave it out; set NEREUS_EXECUTORS on node {node}, start a gateway on its box, or revoke the node."
     )
 
 

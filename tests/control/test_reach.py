@@ -92,7 +92,7 @@ def test_the_nodes_page_says_which_devices_are_not_reached_and_what_to_do():
     page = re.sub(r"\s+", " ", browser.get("/nodes/").content.decode())
     assert page.count("not reachable from any gateway: ") == 2
     assert 'data-testid="unreachable-far/cpu0"' in page and 'data-testid="unreachable-near/cpu0"' not in page
-    assert "set NEREUS_EXECUTORS on node far, start a gateway beside it, or revoke the node" in page
+    assert "set NEREUS_EXECUTORS on node far, start a gateway on its box, or revoke the node" in page
 
 
 def test_processes_of_one_box_have_one_identity(tmp_path):

@@ -149,7 +149,7 @@ def test_devices_show_which_gateways_reach_them(client, device):
     assert shown("near/cpu0") == (["front"], "")
     gateways, why = shown("far/cpu0")
     assert gateways == [] and why.startswith("not reachable from any gateway: ")
-    assert "set NEREUS_EXECUTORS on node far, start a gateway beside it, or revoke the node" in why
+    assert "set NEREUS_EXECUTORS on node far, start a gateway on its box, or revoke the node" in why
     assert shown("old/cpu0") == (["front"], ""), "a node of an earlier release does not report its box"
     listed = {row["ref"]: bool(row["unreachable"]) for row in client.get("/api/v1/devices/").json()["results"]}
     assert listed == {"far/cpu0": True, "near/cpu0": False, "old/cpu0": False}

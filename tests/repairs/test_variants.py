@@ -68,7 +68,7 @@ def test_a_variant_whose_answers_depended_on_other_queries_runs_them_alone_from_
         faults.record(world["node"], mixed)
     repair = found()["mixed:digits/big"]
     assert repair.since == Fault.objects.order_by("id").first().at
-    assert repair.effect.startswith("y: changed. Answers before that")
+    assert repair.effect.startswith("y: changed. Earlier answers may")
     assert Variant.objects.get(name="big").why_alone == "y: changed"
 
 

@@ -53,12 +53,12 @@ def _refuse(faults: list[InputFault]) -> None:
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "number"}})
 class PaddingField(serializers.JSONField):
-    """Padding values by input; held against the signature with the rest."""
+    """Padding values by input; checked against the signature with the rest."""
 
 
 @extend_schema_field({"type": "array", "items": {"type": "integer"}})
 class SizesField(serializers.JSONField):
-    """Sizes of open dimensions; held against the signature with the rest."""
+    """Sizes of open dimensions; checked against the signature with the rest."""
 
 
 class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):

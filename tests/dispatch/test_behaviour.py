@@ -59,10 +59,7 @@ def test_a_batch_scheduled_with_a_quick_variant_runs_with_an_accurate_one_if_the
 
 def test_accuracy_is_weighed_by_the_application():
     menus = {
-        name: menu(
-            option("large", 100, {1: 0.05}, weight=weight),
-            option("small", 99, {1: 0.01}, weight=weight),
-        )
+        name: menu(option("large", 100, {1: 0.05}, weight=weight), option("small", 99, {1: 0.01}, weight=weight))
         for name, weight in (("dear", 50.0), ("cheap", 1.0))
     }
     worlds = []
@@ -170,10 +167,7 @@ def test_queries_that_wait_move_with_their_application_whatever_the_order_of_dev
         assert [query.device for query in queries] == ["one", "two", "two", "one"]
 
 
-MIXED = {
-    "slow": menu(option("slow", 100, {1: 0.09})),
-    "quick": menu(option("quick", 100, {1: 0.01})),
-}
+MIXED = {"slow": menu(option("slow", 100, {1: 0.09})), "quick": menu(option("quick", 100, {1: 0.01}))}
 
 
 def test_an_urgent_query_is_inserted_before_queries_that_can_wait():

@@ -16,15 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.executor.harness import Executor, Peer, application, resident, rows, save, variant
 from tests.wild import models
-from workers.protocol.frames import (
-    Refusal,
-    RequestShape,
-    Results,
-    RunBatch,
-    StatsReport,
-    TensorHeader,
-    Withdraw,
-)
+from workers.protocol.frames import Refusal, RequestShape, Results, RunBatch, StatsReport, TensorHeader, Withdraw
 from workers.protocol.specs import Signature, TensorSpec
 
 #: short enough to run on arrival, and too long for that

@@ -15,14 +15,7 @@ import pytest
 
 from tests.executor.harness import Executor, Peer, application, resident, rows, variant
 from workers.executor.codec import encode
-from workers.protocol.frames import (
-    ExecutorState,
-    Refusal,
-    RequestShape,
-    Results,
-    RunBatch,
-    Withdraw,
-)
+from workers.protocol.frames import ExecutorState, Refusal, RequestShape, Results, RunBatch, Withdraw
 
 LATE = -0.001
 
@@ -47,14 +40,7 @@ async def gateway(executor, tiny_models):
 
 
 def grant(
-    peer: Peer,
-    ids: range,
-    variant=2,
-    application="app",
-    budget_s=600.0,
-    max_rows=16,
-    each=1,
-    **budgets: float,
+    peer: Peer, ids: range, variant=2, application="app", budget_s=600.0, max_rows=16, each=1, **budgets: float
 ) -> dict[int, np.ndarray]:
     """Send a batch, and return its inputs by id.
 

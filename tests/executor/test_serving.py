@@ -13,15 +13,7 @@ import onnxruntime as ort
 
 from tests.executor.harness import Executor, application, resident, rows, variant
 from workers.protocol.control import Overload
-from workers.protocol.frames import (
-    Hello,
-    MetricsRequest,
-    Moved,
-    Refusal,
-    Results,
-    StatsReport,
-    Withdraw,
-)
+from workers.protocol.frames import Hello, MetricsRequest, Moved, Refusal, Results, StatsReport, Withdraw
 from workers.protocol.framing import PREFIX, VERSION
 
 

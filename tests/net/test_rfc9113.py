@@ -160,7 +160,7 @@ SECTIONS: dict[str, list[Case]] = {
         goaway("one that was skipped", PROTOCOL, call(5), headers(3, flags=BOTH)),
     ],
     "5.4.1 connection errors": [
-        goaway("GOAWAY tells the last stream", PROTOCOL, call(1), wire.frame(wire.PING, 0, 1, bytes(8))),
+        goaway("GOAWAY tells the last stream", PROTOCOL, call(1), wire.frame(wire.PING, 0, 1, bytes(8)))
     ],
     "5.5 extensions": [
         answered("unknown settings are ignored", wire.settings({0x9999: 7}), call(1)),
@@ -238,7 +238,7 @@ SECTIONS: dict[str, list[Case]] = {
             headers(1, HOLD),
             wire.window_update(1, wire.MAX_WINDOW - 65_535),
             wire.settings({4: 65_536}),
-        ),
+        )
     ],
     "6.10 CONTINUATION": [
         answered(

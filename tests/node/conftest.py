@@ -74,11 +74,7 @@ def settings(home, control_plane) -> Settings:
 async def running(settings, command=STAND_IN, restart_timing=QUICK_RESTART):
     """A daemon that runs within the block."""
     daemon = NodeDaemon(
-        settings,
-        redivision.restore(settings),
-        command=command,
-        restart_timing=restart_timing,
-        link_timing=QUICK_LINK,
+        settings, redivision.restore(settings), command=command, restart_timing=restart_timing, link_timing=QUICK_LINK
     )
     task = asyncio.create_task(daemon.run())
     try:

@@ -96,11 +96,7 @@ async def test_a_second_daemon_of_the_same_name_is_refused(settings, control_pla
     async with node(settings):
         await control_plane.receive(control.JoinNode)
         second = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "workers.node",
-            env=environ(settings),
-            stderr=subprocess.PIPE,
+            sys.executable, "-m", "workers.node", env=environ(settings), stderr=subprocess.PIPE
         )
         _, said = await second.communicate()
         assert second.returncode == 1

@@ -63,8 +63,7 @@ def test_a_second_has_the_latest_reading_and_none_that_is_old(monkeypatch):
     monkeypatch.setattr("workers.node.sensors.EVERY_S", 0.02)
     warming = itertools.count(1.0)
     monkeypatch.setattr(
-        "workers.node.sensors.psutil.sensors_temperatures",
-        lambda: {"coretemp": [Entry("Package id 0", next(warming))]},
+        "workers.node.sensors.psutil.sensors_temperatures", lambda: {"coretemp": [Entry("Package id 0", next(warming))]}
     )
     thread = SensorThread(lambda: [cpu(0, 0)])
     assert thread.added(stats()) == stats()

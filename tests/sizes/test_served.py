@@ -18,13 +18,7 @@ from tests.gateway.test_late_binding import together
 from tests.wild import models
 from workers.executor.codec import encode
 from workers.protocol.control import GatewayStats, ProfileDone, ProfileFailed, ProfileProgress
-from workers.protocol.frames import (
-    Refusal,
-    RequestShape,
-    Results,
-    RunBatch,
-    StatsReport,
-)
+from workers.protocol.frames import Refusal, RequestShape, Results, RunBatch, StatsReport
 from workers.protocol.shapes import of_class
 from workers.protocol.specs import ApplicationSpec, DevicePlan, PlanSpec, ProfilePoint, Resident, Route
 

@@ -28,10 +28,7 @@ PATIENCE = 20_000
 
 
 def option(variant: str, accuracy: float, points: Mapping[int, float], rows: int | None = None, weight: float = 1.0):
-    """Return an option with ``points`` {batch: seconds}.
-
-    Sizes between two of these cost what the larger costs.
-    """
+    """Return an option with ``points`` {batch: seconds}; sizes between cost what the larger costs."""
     latency = LatencyModel(list(points.items()), interpolate=False)
     return ServingOption(variant, accuracy, latency, rows or latency.largest, weight)
 
@@ -47,12 +44,10 @@ BOTH = {"faces": menu(LARGE, SMALL)}
 
 
 def class_of(name: str | QueryClass) -> QueryClass:
-    """The class of an application's unrestricted queries, or the class that is given."""
     return name if isinstance(name, QueryClass) else QueryClass(name)
 
 
 def terms(applications: Mapping[str | QueryClass, tuple[float, bool]]) -> dict[str, ServiceTerms]:
-    """By application, with its size classes."""
     sizes: dict[str, tuple[int, ...]] = {}
     for name in map(class_of, applications):
         sizes[name.application] = (*sizes.get(name.application, ()), name.size)
@@ -171,10 +166,7 @@ class World:
         self.binding.rtt_changed(device, rtt_s)
 
     def overtake(self, device: str, seconds: float) -> None:
-        """The device loads a variant once it is idle.
-
-        The batch that is on its way there runs after that.
-        """
+        """The device loads a variant once it is idle, before the batch that is on its way there."""
         self.exact = False
         batch = self.under_way[device][-1]
         [(_, number, _, run_s)] = [entry for entry in self._heap if entry[2] is batch]
@@ -380,7 +372,6 @@ class World:
         heappush(self._heap, (start + run_s + rtt_s / 2, self._number, batch, run_s))
 
     def _was_hopeless(self, query: Query) -> None:
-        """No idle device could have answered a refused query in time."""
         groups = self.binding._groups
         if query.query_class not in groups.classes:
             return

@@ -1,7 +1,4 @@
-"""The binding as clients of the appliance notice it.
-
-Tested is which variant answers, where, and when.
-"""
+"""Which variant answers a query, where, and when."""
 
 from __future__ import annotations
 

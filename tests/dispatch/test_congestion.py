@@ -1,7 +1,4 @@
-"""Queries that wait cost accuracy before they cost queries.
-
-They do so the sooner, the less devices can carry beyond them.
-"""
+"""Queries that wait cost accuracy before they cost queries."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rules that hold for any devices and options.
-
-They hold for any order of arrivals, answers, plans and mishaps.
-"""
+"""Rules that hold for any devices, options, arrivals, answers, plans and mishaps."""
 
 from __future__ import annotations
 
@@ -129,10 +126,6 @@ class Dispatching(RuleBasedStateMachine):
         together=st.booleans(),
     )
     def submit_restricted(self, asked, together):
-        """Submit queries that permit some variants only.
-
-        :mod:`.invariants` checks that they get no other.
-        """
         classes = [
             QueryClass(name, 0, None if which is None else frozenset(name + digit for digit in which))
             for name, which in asked

@@ -1,7 +1,4 @@
-"""A run that ends in time by one sum and late by another is decided once.
-
-Clocks that have just started show every rounding.
-"""
+"""A run that ends in time by one sum and late by another is decided once."""
 
 from __future__ import annotations
 

@@ -86,7 +86,6 @@ def resident(spec: VariantSpec, seconds=0.002, max_batch=16, rate=10.0, memory_b
 
 
 def order(job: int, path: Path, spec: ApplicationSpec | None = None, validation_path=None, **terms) -> Measure:
-    """A profile job for the model at ``path``, as variant ``100 + job``."""
     spec = application() if spec is None else spec
     terms = {"first": False, "max_batch": 8} | terms
     made = variant(100 + job, path, spec.name)
@@ -324,7 +323,6 @@ class Executor:
         self.node.connection.send(Apply(version, plan, tuple(applications), files))
 
     async def applied(self, version: int, *plan) -> Peer:
-        """Send a plan and wait until it is in force; a gateway."""
         gateway = await self.peer()
         self.apply(version, *plan)
         await gateway.next(ExecutorState, lambda state: state.plan_version == version)

@@ -156,10 +156,7 @@ async def test_variants_that_arrive_later_are_found(home, tiny_models):
 
 
 async def test_nothing_runs_beside_the_main_thread_before_it_is_confined(home):
-    """Nothing runs beside the main thread before it is confined.
-
-    Landlock confines a thread and those that it starts, so all of them must come later.
-    """
+    """Landlock confines a thread and those that it starts, so all of them must come later."""
     executor = Executor(home / "run", forked=False, home=str(home))
     async with executor:
         for task in Path(f"/proc/{executor.process.pid}/task").iterdir():
@@ -169,10 +166,7 @@ async def test_nothing_runs_beside_the_main_thread_before_it_is_confined(home):
 
 
 def test_a_gpu_executor_gets_the_devices_of_gpus_and_no_disks(tmp_path):
-    """A GPU's executor may use the devices of GPUs and no disks.
-
-    Its rules are applied in a process of their own, as CUDA itself needs a GPU to try.
-    """
+    """Its rules are applied in a process of their own, as CUDA itself needs a GPU to try."""
     code = f"""
 import os, socket
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""The content of a dispatched batch, on a real executor.
-
-Each query gets the outputs of its own inputs, whatever its shape, type and place in the batch.
-"""
+"""The content of a dispatched batch, on a real executor."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Batches that a gateway put together, on a real executor.
-
-They are run whole, on the variant they name, with one answer a query.
-"""
+"""Batches that a gateway put together, on a real executor."""
 
 from __future__ import annotations
 
@@ -42,10 +39,7 @@ async def gateway(executor, tiny_models):
 def grant(
     peer: Peer, ids: range, variant=2, application="app", budget_s=600.0, max_rows=16, each=1, **budgets: float
 ) -> dict[int, np.ndarray]:
-    """Send a batch, and return its inputs by id.
-
-    ``budgets`` are those of single queries, as ``_7=0.1``.
-    """
+    """Send a batch, and return its inputs by id; ``_7=0.1`` is the budget of query 7."""
     inputs = {id: rows(each, seed=id) for id in ids}
     due = {id: budgets.get(f"_{id}", budget_s) for id in ids}
     peer.grant(inputs, variant, application, max_rows, budgets=due)

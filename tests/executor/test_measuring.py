@@ -1,7 +1,4 @@
-"""Profile jobs on a real executor.
-
-They are measured in small steps beside serving, stopped in time, and validated.
-"""
+"""Profile jobs on a real executor."""
 
 from __future__ import annotations
 

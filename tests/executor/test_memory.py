@@ -1,7 +1,4 @@
-"""A device's memory is a limit that is kept.
-
-Runs and loads that want more fail, and loads and unloads leave nothing behind.
-"""
+"""A device's memory is a limit that is kept, and loads and unloads leave nothing behind."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ ENDS = "int64[1] begin = {0}, int64[1] end = {3}, int64[1] axis = {1}"
 
 
 def hungry(path: Path, seed: int = 0) -> Path:
-    """Write a model that takes as many MiB as the largest number of its input.
-
-    ``seed`` makes its file another one.
-    """
+    """Write a model that takes as many MiB as its input's largest number; ``seed`` varies the file."""
     return save_graph(
         path,
         f"""g (float[b, 4] x) => (float[b, 3] y)
@@ -116,10 +110,7 @@ async def test_variants_share_the_memory_of_their_runs(tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 async def test_memory_of_the_demos_models(tmp_path):
-    """All variants of the demo, loaded and profiled, take less than a limit.
-
-    They are warmed up with 32 rows. The figures printed are for docs/reliability.md.
-    """
+    """Warmed up with 32 rows; the figures printed are for docs/reliability.md."""
     residents, specs, paths = [], [], []
     for one in manifest.applications():
         inputs, outputs = (

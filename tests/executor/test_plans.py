@@ -1,7 +1,4 @@
-"""Plans come into force on a real executor.
-
-A change makes before it breaks, and no query fails for it.
-"""
+"""Plans come into force on a real executor."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Queries to a real executor process.
-
-Each is answered once and correctly, in time, or is refused clearly.
-"""
+"""Queries to a real executor process."""
 
 from __future__ import annotations
 

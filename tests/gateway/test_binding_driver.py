@@ -192,7 +192,6 @@ class Held:
         await eventually_async(true)
 
     async def settle(self) -> None:
-        """Wait until what came in this iteration of the loop is scheduled and carried out."""
         for _ in range(3):
             await asyncio.sleep(0)
 

@@ -1,7 +1,4 @@
-"""Each query gets exactly one answer while devices fail.
-
-Devices die, hang, decline and change while queries are under way.
-"""
+"""Each query gets exactly one answer while devices die, hang, decline and change."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Each fault of a gRPC call has its status and says why.
-
-Nobody else notices.
-"""
+"""Each fault of a gRPC call has its status and says why."""
 
 from __future__ import annotations
 
@@ -36,7 +33,6 @@ def request(x=((1, 2, 3, 4),), model="numbers", version="", **parameters) -> pb.
 
 
 def call(channel: grpc.Channel, message, method="ModelInfer", metadata=KEYED, timeout=120, **given) -> bytes:
-    """Call a method with whatever bytes; no stub stands between."""
     data = message if isinstance(message, bytes) else message.SerializeToString()
     return channel.unary_unary(SERVICE + method)(data, metadata=metadata, timeout=timeout, **given)
 

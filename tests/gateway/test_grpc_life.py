@@ -1,7 +1,4 @@
-"""Calls that end early, a gateway that stops, and gRPC and HTTP at once.
-
-Nothing is lost, and nothing is counted twice.
-"""
+"""Calls that end early, a gateway that stops, and gRPC and HTTP at once."""
 
 from __future__ import annotations
 

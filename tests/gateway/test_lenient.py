@@ -1,7 +1,4 @@
-"""Queries as clients of other servers send them.
-
-They have nulls, parameters of their own, and older names of codings.
-"""
+"""Queries as clients of other servers send them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The gateway as a process: its life, its settings and its configuration.
-
-The configuration comes from the disk and from a control plane.
-"""
+"""The gateway as a process: its life, its settings and its configuration."""
 
 from __future__ import annotations
 

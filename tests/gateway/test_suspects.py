@@ -1,7 +1,4 @@
-"""Queries that were under way when a device crashed.
-
-Each is answered once, and a poisonous one does little harm.
-"""
+"""Queries that were under way when a device crashed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""HTTP/2 by the sections of RFC 9113, as far as they bind a server.
-
-They say what a server accepts, and how it rejects the rest.
-"""
+"""HTTP/2 by the sections of RFC 9113, as far as they bind a server."""
 
 from __future__ import annotations
 

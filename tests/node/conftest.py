@@ -1,7 +1,4 @@
-"""A home with short paths, a control plane and running daemons.
-
-They are for the node's tests.
-"""
+"""A home with short paths, a control plane and running daemons."""
 
 from __future__ import annotations
 
@@ -72,7 +69,6 @@ def settings(home, control_plane) -> Settings:
 
 @asynccontextmanager
 async def running(settings, command=STAND_IN, restart_timing=QUICK_RESTART):
-    """A daemon that runs within the block."""
     daemon = NodeDaemon(
         settings, redivision.restore(settings), command=command, restart_timing=restart_timing, link_timing=QUICK_LINK
     )

@@ -299,10 +299,7 @@ async def test_each_second_a_node_reports_what_it_holds_though_no_device_has_any
 
 
 async def test_a_device_that_appears_later_is_joined_and_served_on(settings, control_plane):
-    """A device that appears later is joined and served on.
-
-    This is the case of a GPU whose driver is loaded late: the daemon starts with one of its two devices.
-    """
+    """As a GPU whose driver is loaded late: the daemon starts with one of its two devices."""
     settings = dataclasses.replace(settings, cpu_devices="0;1")
     both = devices.find(settings)
     digest = control_plane.add_blob(b"model one")

@@ -1,7 +1,4 @@
-"""The member link against a real websocket server.
-
-It joins, gets credentials, is refused, and reconnects.
-"""
+"""The member link against a real websocket server."""
 
 from __future__ import annotations
 
@@ -329,10 +326,7 @@ async def test_state_sent_before_the_link_is_up_arrives_once_in_its_newest_form(
 
 
 async def test_a_control_plane_that_never_answers_the_join_is_left(home):
-    """A control plane that never answers the join is left.
-
-    It accepts, and answers pings: only the missing answer shows that it lost the member.
-    """
+    """It accepts, and answers pings: only the missing answer shows that it lost the member."""
     connections = []
 
     async def accept(socket):

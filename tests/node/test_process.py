@@ -1,7 +1,4 @@
-"""A node, ``python -m workers.node``, as an operator runs it.
-
-Executors and a model are real.
-"""
+"""A node, ``python -m workers.node``, as an operator runs it."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ def environ(settings, **variables: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def node(settings):
-    """Run the process, and ask it to stop at the end.
-
-    It must have left nothing behind.
-    """
+    """Run the process, stop it at the end, and check that it left nothing behind."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers.node", env=environ(settings))
     try:
         yield process

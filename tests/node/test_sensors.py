@@ -1,7 +1,4 @@
-"""Temperature and power as sensors report them.
-
-Values that cannot be true are left out, and the others reach the control plane.
-"""
+"""Temperature and power as sensors report them."""
 
 from __future__ import annotations
 

@@ -130,10 +130,7 @@ async def test_one_that_is_stopped_is_replaced_long_before_a_busy_one_would_be(h
 
 
 async def test_a_device_that_cannot_be_used_for_long_comes_back_by_itself(home):
-    """A device that cannot be used for long comes back by itself.
-
-    The command fails as an executor does whose device is gone, for more starts than count as a crash loop.
-    """
+    """The command fails as an executor does whose device is gone, for longer than a crash loop."""
     gone = home / "gone"
     gone.touch()
     command = ("sh", "-c", f'test -e {gone} && exit 1; exec "$0" "$@"', *STAND_IN)

@@ -1,7 +1,4 @@
-"""Cores, nodes, models and quotas, read from files.
-
-The files are as different kernels and boxes have them.
-"""
+"""Cores, nodes, models and quotas, read from files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One real executor behind one real gateway, for which trouble is made.
-
-Both are processes of their own.
-"""
+"""One real executor behind one real gateway, for which trouble is made."""
 
 from __future__ import annotations
 
@@ -52,7 +49,6 @@ class Served:
         }
 
     def rss(self, name: str) -> int:
-        """Resident bytes of a process."""
         return self.processes[name].memory_info().rss
 
     def connections(self, name: str) -> int:

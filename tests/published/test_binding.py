@@ -1,7 +1,4 @@
-"""The binding of published stacks keeps the contract of bindings.
-
-It does so with every policy and router.
-"""
+"""The binding of published stacks keeps its contract with every policy and router."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A model that takes the longer the longer its sequences are.
-
-The number of rows does not matter.
-"""
+"""A model that takes the longer the longer its sequences are, however many rows it has."""
 
 from __future__ import annotations
 
@@ -14,11 +11,7 @@ SIGNATURE = Signature((TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP
 
 
 def longer(path: Path) -> Path:
-    """Write a model whose run takes as many steps as its sequences are long.
-
-    ``y`` is how long the sequences of the run were that a row was part of. The steps are made one after the other, each
-    with some work.
-    """
+    """Write such a model; ``y`` is the length of the run's sequences that a row was part of."""
     weights = ", ".join(["0.01"] * 48 * 48)
     begin = ", ".join(["0.1"] * 48)
     return save_graph(

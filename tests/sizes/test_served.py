@@ -1,7 +1,4 @@
-"""Size classes from the first measurement to the answer.
-
-Executors, gateways and models are real.
-"""
+"""Size classes from the first measurement to the answer."""
 
 from __future__ import annotations
 
@@ -113,7 +110,6 @@ def body(length: int) -> dict:
 
 
 async def asked(gateway: GatewayProcess, *lengths: int) -> list[httpx2.Response]:
-    """Answers to queries that come together."""
     async with httpx2.AsyncClient(headers=AUTH, timeout=120, verify=False) as http:
         posts = (http.post(gateway.url + "/v2/models/app/infer", json=body(length)) for length in lengths)
         return await asyncio.gather(*posts)
@@ -167,10 +163,7 @@ async def test_a_gateway_counts_arrivals_by_class(executor, gateways, control_pl
 async def test_queries_that_wait_when_their_class_is_no_more_are_answered_all_the_same(
     executor, gateways, control_plane, path
 ):
-    """Queries that wait when their class is no more are answered all the same.
-
-    Another profile does not know the classes apart. Until then the queries were scheduled by themselves.
-    """
+    """Another profile does not know the classes apart, by which queries were scheduled until then."""
     spec = sized(SHORT, LONG, slo_s=60.0)
     settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t", "NEREUS_QUEUE_ROWS": "1024"}
     gateway = await started(executor, gateways, spec, path, profile(0.05, 0.002, batches=(1,)), **settings)
@@ -221,10 +214,7 @@ async def drift(executor: Executor, spec, path, points) -> float:
 
 
 def typical(points: tuple[ProfilePoint, ...], part: float = 1.0) -> tuple[ProfilePoint, ...]:
-    """Make a profile by the medians of single rows of another one.
-
-    Other work on the machine leaves those alone. ``part`` is a factor on the time of short queries.
-    """
+    """Make a profile by another one's medians of single rows, which other work leaves alone."""
     return profile(of_class(points, 0)[0].p50_s, of_class(points, SHORT)[0].p50_s * part)
 
 

@@ -14,10 +14,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def variant(application):
-    """Make a variant that is profiled at two sizes.
-
-    It is profiled at the largest size in batches of 1 to 8, and up to 16 for queries up to 128.
-    """
+    """A variant that is profiled for any size in batches of 1 to 8, and up to 128 in 1 and 16."""
     application.sizes = [128, 512]
     application.save()
     made = add_variant(application, "texts", 95.0)

@@ -110,7 +110,6 @@ def test_certificates_that_are_no_members_get_a_clear_error(cluster, tmp_path):
 
 
 def _connected(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """The ends of the client and of the server after a handshake in memory."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = client.wrap_bio(to_client, to_server)
     theirs = server.wrap_bio(to_server, to_client, server_side=True)

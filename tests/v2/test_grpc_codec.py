@@ -49,7 +49,6 @@ def query(message: pb.ModelInferRequest, signature: Signature = TWO, max_rows: i
 
 
 def raw(x: np.ndarray | None = None) -> pb.ModelInferRequest:
-    """Make a query for ``TWO`` in another order than the signature's."""
     a = np.array([[1, 2]], np.float32) if x is None else x
     return pb.ModelInferRequest(
         model_name="m",

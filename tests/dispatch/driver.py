@@ -112,16 +112,9 @@ class World:
         self.exact = exact and slowness is None
         #: devices changed as the schedule could not expect, as do those with a round trip longer than a batch:
         #: only two batches are in flight there, so a third waits for an answer
-        self.disturbed = rtt_s > min(
-            (
-                option.seconds(rows)
-                for menus in devices.values()
-                for menu in menus.values()
-                for option in menu.options
-                for rows in range(1, option.max_rows + 1)
-            ),
-            default=math.inf,
-        )
+        options = [its for menus in devices.values() for menu in menus.values() for its in menu.options]
+        runs_s = [its.seconds(rows) for its in options for rows in range(1, its.max_rows + 1)]
+        self.disturbed = rtt_s > min(runs_s, default=math.inf)
         self.rtts: dict[str, float] = {}
         self.decisions: list[tuple] = []
         self.wake_at = math.inf
@@ -144,13 +137,10 @@ class World:
         self.offer_all({device: menus})
 
     def offer_all(self, menus_by_device: Mapping[str, Mapping[str, OptionSet]]) -> None:
-        self.call(
-            "offered",
-            {
-                device: {class_of(name): menu for name, menu in menus.items()}
-                for device, menus in menus_by_device.items()
-            },
-        )
+        offered = {
+            device: {class_of(name): menu for name, menu in menus.items()} for device, menus in menus_by_device.items()
+        }
+        self.call("offered", offered)
 
     def set_up(self, device: str, up: bool) -> None:
         self._act(self.binding.device_changed(device, self.now, up=up))
@@ -344,16 +334,8 @@ class World:
 
     def _dispatched(self, batch: ScheduledBatch) -> None:
         device = batch.device.name
-        self.decisions.append(
-            (
-                "dispatched",
-                self.now,
-                device,
-                batch.option.variant,
-                tuple(query.id for query in batch.queries),
-                batch.end,
-            )
-        )
+        ids = tuple(query.id for query in batch.queries)
+        self.decisions.append(("dispatched", self.now, device, batch.option.variant, ids, batch.end))
         for query in batch.queries:
             assert query.state == WAITING, f"{query} is dispatched"
             query.state, query.batch = DISPATCHED, batch

@@ -88,14 +88,6 @@ def test_a_batching_delay_ends_in_time_without_further_queries():
     assert ms.expected <= 300
 
 
-def test_a_batch_that_is_full_waits_for_nobody():
-    cheaper = option("cheaper", 100, {1: 0.02, 2: 0.021})
-    world = World({"q": 0.3}, {"cpu": {"q": menu(cheaper)}})
-    queries = [world.submit("q"), world.submit("q")]
-    assert [query.state for query in queries] == [DISPATCHED, DISPATCHED]
-    assert queries[0].batch is queries[1].batch
-
-
 def test_a_batch_has_queries_of_one_shape():
     cheaper = option("cheaper", 100, {1: 0.02, 2: 0.021, 4: 0.022})
     world = World({"q": 0.5}, {"cpu": {"q": menu(cheaper)}})
@@ -312,11 +304,7 @@ def test_a_query_that_cannot_be_answered_in_time_is_refused_at_once():
 def test_an_application_without_a_device_is_refused():
     world = World({"faces": 0.3, "words": 0.3}, {"cpu": BOTH})
     assert [world.submit(name).state for name in ("words", "unknown")] == [REFUSED, REFUSED]
-
-
-def test_without_any_application_everything_is_refused():
-    world = World({}, {"cpu": BOTH})
-    assert world.submit("faces").state == REFUSED
+    assert World({}, {"cpu": BOTH}).submit("faces").state == REFUSED
 
 
 def test_an_application_that_serves_late_answers_what_comes_too_late_and_still_what_comes_in_time():

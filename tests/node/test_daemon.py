@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import signal
 import sys
 
 import msgspec
@@ -73,19 +72,6 @@ async def test_a_plan_is_fetched_applied_and_reported(settings, control_plane):
         overload = await control_plane.receive(control.Overload)
         assert overload == control.Overload(device="box/cpu0", application="digits", arrived=10, refused=4)
         assert await control_plane.receive(control.Drift) == control.Drift(device="box/cpu0", variant=7, ratio=1.5)
-
-
-async def test_a_killed_executor_gets_its_plan_again(settings, control_plane):
-    digest = control_plane.add_blob(b"model one")
-    control_plane.greeting = [control.encode(config(5, variant(1, digest)))]
-    async with running(settings) as daemon:
-        await control_plane.receive(control.DeviceStates, warm(1, 5))
-        os.kill(daemon.executors["box/cpu0"].pid, signal.SIGKILL)
-        lost = await control_plane.receive(control.DeviceStates, lambda m: "SIGKILL" in m.devices[0].detail)
-        assert (lost.devices[0].state, lost.devices[0].warm) == ("starting", ())
-        control_plane.received.clear()
-        await control_plane.receive(control.DeviceStates, warm(1, 5))
-    assert asked(settings) == ["started", "hello box", f"apply 5 [1] {{'{digest[:6]}': 9}}"] * 2
 
 
 async def test_a_node_restarted_without_a_control_plane_goes_on_with_its_last_plan(settings, control_plane):
@@ -190,35 +176,27 @@ def order(job: int, spec: VariantSpec, device: str = "box/cpu0", validation: Val
 
 async def test_a_profile_is_ordered_measured_and_reported(settings, control_plane):
     digest, validation = control_plane.add_blob(b"model one"), control_plane.add_blob(b"rows")
-    async with running(settings):
-        await control_plane.receive(control.DeviceStates)
-        await control_plane.say(order(3, variant(1, digest), validation=ValidationSpec(validation, "accuracy")))
-        done = await control_plane.receive(control.ProfileDone)
-        assert (done.job, done.accuracy, done.validated_rows, len(done.points)) == (3, 90.0, 4, 1)
-    assert "measure 3 v1 9" in asked(settings)
-
-
-async def test_progress_is_relayed_from_fetching_on(settings, control_plane):
-    digest = control_plane.add_blob(b"model one")
     async with running(settings) as daemon:
         await control_plane.receive(control.DeviceStates)
         sent = []
         relay = daemon.jobs._send
         daemon.jobs._send = lambda message: (sent.append(message), relay(message))
-        await control_plane.say(order(3, variant(1, digest)))
-        await control_plane.receive(control.ProfileDone)
+        await control_plane.say(order(3, variant(1, digest), validation=ValidationSpec(validation, "accuracy")))
+        done = await control_plane.receive(control.ProfileDone)
+        assert (done.job, done.accuracy, done.validated_rows, len(done.points)) == (3, 90.0, 4, 1)
+    assert "measure 3 v1 9" in asked(settings)
     phases = [message.phase for message in sent if isinstance(message, control.ProfileProgress)]
     assert phases == ["fetching", "measuring"]
 
 
-async def test_a_job_whose_executor_dies_fails_and_may_be_tried_again(settings, control_plane):
+@pytest.mark.parametrize(("name", "says", "retry"), [("crash", "SIGKILL", True), ("fail", "no such operator", False)])
+async def test_a_job_that_fails_or_whose_executor_dies_is_reported(settings, control_plane, name, says, retry):
     digest = control_plane.add_blob(b"model one")
     async with running(settings):
         await control_plane.receive(control.DeviceStates)
-        await control_plane.say(order(3, variant(1, digest, "crash")))
+        await control_plane.say(order(3, variant(1, digest, name)))
         failed = await control_plane.receive(control.ProfileFailed)
-        assert (failed.job, failed.retry) == (3, True)
-        assert "SIGKILL" in failed.message
+        assert (failed.job, failed.retry) == (3, retry) and says in failed.message
         await control_plane.say(order(3, variant(2, digest)))
         assert (await control_plane.receive(control.ProfileDone)).job == 3
 
@@ -238,15 +216,6 @@ async def test_an_order_that_cannot_be_carried_out_fails_with_the_reason(setting
         failed = await control_plane.receive(control.ProfileFailed)
         assert says in failed.message
         assert not failed.retry
-
-
-async def test_what_the_executor_finds_wrong_is_relayed(settings, control_plane):
-    digest = control_plane.add_blob(b"model one")
-    async with running(settings):
-        await control_plane.receive(control.DeviceStates)
-        await control_plane.say(order(3, variant(1, digest, "fail")))
-        failed = await control_plane.receive(control.ProfileFailed)
-        assert failed == control.ProfileFailed(job=3, message="no such operator", retry=False)
 
 
 async def test_a_cancelled_job_stops_and_answers_nothing(settings, control_plane):

@@ -76,7 +76,8 @@ async def test_a_node_serves_survives_a_killed_executor_profiles_and_leaves_clea
         assert 'device="box/cpu0"' in (await client.get("/metrics")).text
 
         os.kill(health["devices"][0]["pid"], signal.SIGKILL)
-        await control_plane.receive(control.DeviceStates, lambda m: "SIGKILL" in m.devices[0].detail)
+        lost = await control_plane.receive(control.DeviceStates, lambda m: "SIGKILL" in m.devices[0].detail)
+        assert (lost.devices[0].state, lost.devices[0].warm) == ("starting", ())
         control_plane.received.clear()
         await control_plane.receive(control.DeviceStates, warm(1, 5))
 

@@ -40,12 +40,6 @@ async def measured(executor: Executor, spec: ApplicationSpec, path, max_batch: i
 
 
 @pytest.fixture
-async def executor(tmp_path):
-    async with Executor(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
 def path(tmp_path):
     return longer(tmp_path / "longer.onnx")
 
@@ -218,16 +212,11 @@ def typical(points: tuple[ProfilePoint, ...], part: float = 1.0) -> tuple[Profil
     return profile(of_class(points, 0)[0].p50_s, of_class(points, SHORT)[0].p50_s * part)
 
 
-async def test_short_queries_are_no_drift_for_taking_less_than_long_ones(executor, path):
+@pytest.mark.parametrize(("part", "least"), [(1.0, 0.1), (1 / 20, 2.0)])
+async def test_short_queries_are_drift_where_they_take_longer_than_short_ones_did(executor, path, part, least):
     spec = sized(SHORT, LONG)
     done = await measured(executor, spec, path)
-    assert await drift(executor, spec, path, typical(done.points)) > 0.1
-
-
-async def test_short_queries_that_take_longer_than_short_ones_did_are_drift(executor, path):
-    spec = sized(SHORT, LONG)
-    done = await measured(executor, spec, path)
-    assert await drift(executor, spec, path, typical(done.points, 1 / 20)) > 2
+    assert await drift(executor, spec, path, typical(done.points, part)) > least
 
 
 async def test_a_granted_batch_of_short_queries_is_not_late_by_the_time_of_long_ones(executor, path):

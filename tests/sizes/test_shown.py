@@ -54,11 +54,5 @@ def test_a_variant_of_one_class_has_no_table(staff, variant):
 
 def test_scripts_read_the_class_of_each_latency(staff, variant):
     (profile,) = staff.get("/api/v1/profiles/?application=digits").json()["results"]
-    assert [(point["size"], point["batch"]) for point in profile["latencies"]] == [
-        (0, 1),
-        (0, 2),
-        (0, 4),
-        (0, 8),
-        (128, 1),
-        (128, 16),
-    ]
+    found = [(point["size"], point["batch"]) for point in profile["latencies"]]
+    assert found == [(0, 1), (0, 2), (0, 4), (0, 8), (128, 1), (128, 16)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import hashlib
 import os
@@ -61,26 +60,6 @@ def test_a_member_without_a_certificate_is_notified(tmp_path):
     assert stored_key(tmp_path / "a.pem") == made.key_hash and stored_key(tmp_path / "b.pem") == ""
     with pytest.raises(CertificateError, match="has no certificate of its cluster yet"):
         client_context((tmp_path / "a.pem").read_bytes())
-
-
-async def test_asyncio_streams_use_the_contexts(cluster, tmp_path):
-    node, gateway = member(cluster, tmp_path / "a.pem"), member(cluster, tmp_path / "b.pem", "gateway", "b")
-    seen = []
-
-    async def serve(reader, writer):
-        seen.append(peer_of(writer.get_extra_info("ssl_object")))
-        writer.write(await reader.read(1))
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=node.server_context())
-    port = server.sockets[0].getsockname()[1]
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=gateway.client_context())
-    seen.append(peer_of(writer.get_extra_info("ssl_object")))
-    writer.write(b"x")
-    assert await reader.read(1) == b"x"
-    writer.close()
-    server.close()
-    assert [peer[:2] for peer in seen] == [("node", "a"), ("gateway", "b")]
 
 
 def test_dates_are_not_checked_by_peers(cluster, tmp_path):

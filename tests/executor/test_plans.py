@@ -142,16 +142,10 @@ async def test_standby_variants_are_bounded_in_number(executor, tiny_models):
         executor.apply(version, [resident(variant(version, path))], [application()], [path])
         await gateway.next(ExecutorState, lambda state, version=version: state.plan_version == version)
         gateway.connection.send(Moved(version))
-    names = await gateway.until(
-        lambda: (
-            (now := warm(gateway.state()))
-            and gateway.state().plan_version == 12
-            and "v2" not in now
-            and len(now) == 9
-            and now
-        )
+    state = await gateway.next(
+        ExecutorState, lambda state: state.plan_version == 12 and "v2" not in warm(state) and len(state.warm) == 9
     )
-    assert names == {**{f"v{i}": False for i in range(4, 12)}, "v12": True}
+    assert warm(state) == {**{f"v{i}": False for i in range(4, 12)}, "v12": True}
 
 
 async def test_what_cannot_be_loaded_is_named_and_the_rest_of_the_plan_goes_on(executor, tiny_models, tmp_path):

@@ -14,23 +14,15 @@ import msgspec
 import psutil
 import pytest
 
+from tests.node import conftest
 from tests.node.test_daemon import config, order, variant, warm
 from workers.protocol import control
 from workers.protocol.specs import ProfilePoint
 
 
 def environ(settings, **variables: str) -> dict[str, str]:
-    return {
-        "PATH": os.environ["PATH"],
-        "NEREUS_HOME": str(settings.home),
-        "NEREUS_CONTROL_URL": settings.control_url,
-        "NEREUS_JOIN_TOKEN": "join-me",
-        "NEREUS_NODE_NAME": "box",
-        "NEREUS_NODE_HTTP": str(settings.node_http),
-        "NEREUS_CPU_DEVICES": "1x1",
-        "NEREUS_GPU": "0",
-        **variables,
-    }
+    made = conftest.environ(settings.home, settings.control_url, str(settings.node_http))
+    return {"PATH": os.environ["PATH"], **made, **variables}
 
 
 @asynccontextmanager

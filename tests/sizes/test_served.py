@@ -88,13 +88,17 @@ def profile(long_s: float, short_s: float, batches=(1, 2, 4, 8)) -> tuple[Profil
     return tuple(ProfilePoint(batch, some, some, some, 20, size) for some, size in both for batch in batches)
 
 
-async def started(executor: Executor, start, spec, path, points, **settings) -> GatewayProcess:
+async def started(executor: Executor, start, spec, path, points, control_plane=None, **settings) -> GatewayProcess:
+    if control_plane is not None:
+        settings |= {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
     one = resident(variant(1, path), points)
     await executor.in_force(1, [one], [spec], [path])
     device = DevicePlan(executor.info.id, executor.endpoint, (one,))
     plan = PlanSpec(1, (device,), (Route("app", executor.info.id, 1.0),))
     gateway = start(config(plan, [spec]), **settings)
     await asyncio.to_thread(wait_for, gateway.ready, "the gateway is ready")
+    if control_plane is not None:
+        await asyncio.to_thread(wait_for, lambda: control_plane.connection, "the gateway joined")
     return gateway
 
 
@@ -138,9 +142,7 @@ async def test_padded_queries_run_with_their_own_class_only(executor, gateways, 
 
 async def test_a_gateway_counts_arrivals_by_class(executor, gateways, control_plane, path):
     spec = sized(SHORT, LONG)
-    settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
-    gateway = await started(executor, gateways, spec, path, profile(0.05, 0.002), **settings)
-    await asyncio.to_thread(wait_for, lambda: control_plane.connection, "the gateway joined")
+    gateway = await started(executor, gateways, spec, path, profile(0.05, 0.002), control_plane)
     await asked(gateway, SHORT, SHORT, SHORT + 1, 1)
 
     def counted() -> dict[int, int]:
@@ -159,9 +161,8 @@ async def test_queries_that_wait_when_their_class_is_no_more_are_answered_all_th
 ):
     """Another profile does not know the classes apart, by which queries were scheduled until then."""
     spec = sized(SHORT, LONG, slo_s=60.0)
-    settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t", "NEREUS_QUEUE_ROWS": "1024"}
-    gateway = await started(executor, gateways, spec, path, profile(0.05, 0.002, batches=(1,)), **settings)
-    await asyncio.to_thread(wait_for, lambda: control_plane.connection, "the gateway joined")
+    points = profile(0.05, 0.002, batches=(1,))
+    gateway = await started(executor, gateways, spec, path, points, control_plane, NEREUS_QUEUE_ROWS="1024")
     asking = asyncio.create_task(together(gateway, [body(length) for length in [LONG] * 200 + [SHORT] * 30]))
 
     def held() -> float:
@@ -178,9 +179,7 @@ async def test_queries_that_wait_when_their_class_is_no_more_are_answered_all_th
 
 
 async def test_an_application_of_one_class_has_nothing_to_count(executor, gateways, control_plane, path):
-    settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
-    gateway = await started(executor, gateways, sized(LONG), path, profile(0.05, 0.002)[:4], **settings)
-    await asyncio.to_thread(wait_for, lambda: control_plane.connection, "the gateway joined")
+    gateway = await started(executor, gateways, sized(LONG), path, profile(0.05, 0.002)[:4], control_plane)
     await asked(gateway, SHORT)
 
     def arrived():

@@ -43,9 +43,7 @@ async function readCurves() {
     noCurves.replaceChildren(...noCurvesYet);
     drawCurves();
   } catch (problem) {
-    if (mine !== asked) return;
-    setText(noCurves, problem.message);
-    noCurves.hidden = false;
+    if (mine === asked) Object.assign(noCurves, { textContent: problem.message, hidden: false });
   }
 }
 

@@ -54,7 +54,7 @@ def planned_on(variant) -> set[str]:
     return {kind for known in problem.variants if known.id == str(variant.pk) for kind in known.profiles}
 
 
-def test_a_fault_is_kept_and_those_of_a_minute_are_marked_once(box, small):
+def test_a_fault_is_kept_and_those_of_an_hour_are_marked_once(box, small):
     for _ in range(2):
         faults.record(box, fault(small, "stopped"))
     assert [(kept.variant, kept.device, kept.cause) for kept in Fault.objects.all()] == [

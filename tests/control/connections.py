@@ -16,10 +16,7 @@ from scheduler.members.gateway import GatewayLink
 from scheduler.members.node import NodeLink
 from workers.protocol import control
 
-KINDS = {
-    "node": (NodeLink, control.decode_to_node),
-    "gateway": (GatewayLink, control.decode_to_gateway),
-}
+KINDS = {"node": (NodeLink, control.decode_to_node), "gateway": (GatewayLink, control.decode_to_gateway)}
 #: the control plane's own address in these connections, and another box's
 HERE, ELSEWHERE = "10.0.0.1", "10.0.0.7"
 

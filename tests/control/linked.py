@@ -133,11 +133,7 @@ async def cluster(home: Path, executor: Sequence[str] = STAND_IN):
         )
         settings.make_folders()
         node = NodeDaemon(
-            settings,
-            redivision.restore(settings),
-            command=executor,
-            restart_timing=QUICK_RESTART,
-            link_timing=TIMING,
+            settings, redivision.restore(settings), command=executor, restart_timing=QUICK_RESTART, link_timing=TIMING
         )
         async with background(node.run()), LinkedGateway(home, port).running() as gateway:
             await until(lambda: gateway.held and node.config, "the members' first configurations")

@@ -27,12 +27,7 @@ from workers.protocol import control
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
-STEPS = {
-    "three hours back": -3 * 3600.0,
-    "to 1970": -1.7e9,
-    "to 2040": 4.4e8,
-    "a day ahead": 86_400.0,
-}
+STEPS = {"three hours back": -3 * 3600.0, "to 1970": -1.7e9, "to 2040": 4.4e8, "a day ahead": 86_400.0}
 
 
 @pytest.fixture

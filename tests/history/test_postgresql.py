@@ -15,10 +15,7 @@ from tests.forked import ForkedProcess, of_commands
 from tests.history.test_recording import report
 from tests.running import bare_environment
 
-pytestmark = [
-    pytest.mark.wide,
-    postgresql.needed,
-]
+pytestmark = [pytest.mark.wide, postgresql.needed]
 
 RECORD = "from scheduler.history import recording; print(recording.record())"
 READ = """

@@ -119,8 +119,4 @@ def test_the_first_repairs_are_errors_and_the_oldest(world):
     Gateway.objects.create(name="shed", state="pending", channel="c")
     Node.objects.update(behind_since=datetime(2020, 1, 1, tzinfo=UTC))
     storage.path(world["big"].digest).unlink()
-    assert [repair.key for repair in listing.current()] == [
-        "behind:node:box",
-        "files:digits",
-        "waiting:gateway:shed",
-    ]
+    assert [repair.key for repair in listing.current()] == ["behind:node:box", "files:digits", "waiting:gateway:shed"]

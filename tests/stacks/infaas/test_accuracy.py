@@ -122,10 +122,7 @@ class TestTrigger:
 
 
 def test_in_simulation_it_scales_at_the_arrival_that_uses_up_the_headroom():
-    models = [
-        model("a", "good", 100, cpu={1: 20, 2: 40, 4: 80}),
-        model("a", "fast", 80, cpu={1: 2, 2: 4, 4: 8}),
-    ]
+    models = [model("a", "good", 100, cpu={1: 20, 2: 40, 4: 80}), model("a", "fast", 80, cpu={1: 2, 2: 4, 4: 8})]
     # 20 queries/s, and 200 from 2.3 s on; the control loop looks every 100 s.
     arrivals = [(50.0 * i, "a") for i in range(46)] + [(2300 + 5.0 * i, "a") for i in range(200)]
     scenario = world(models, arrivals, control=ControlSettings(period_s=100, burst_check_s=100, initial_qps=20))

@@ -11,13 +11,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import progress
-from scheduler.allocation.problem import (
-    ApplicationDemand,
-    CandidateVariant,
-    DeviceResources,
-    LatencyProfile,
-    Problem,
-)
+from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, LatencyProfile, Problem
 from scheduler.allocation.verification import violations
 from scheduler.simulation import simulate
 from scheduler.simulation.scenario import ControlSettings

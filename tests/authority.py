@@ -1,7 +1,4 @@
-"""A private authority as an organisation runs one.
-
-Its certificates last 90 days, and key and chain are in files of their own.
-"""
+"""A private authority as an organisation runs one: certificates of 90 days, key and chain in files of their own."""
 
 from __future__ import annotations
 

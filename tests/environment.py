@@ -1,7 +1,4 @@
-"""A home folder for this session, and none of the caller's settings.
-
-It is loaded by pytest before Django's settings.
-"""
+"""A home folder for this session, without the caller's settings; loaded by pytest before Django's settings."""
 
 import atexit
 import contextlib

@@ -1,7 +1,4 @@
-"""A load over gRPC by real clients, and what became of every query.
-
-Each client has one channel for several addresses.
-"""
+"""A load over gRPC by real clients, each with one channel, and what became of every query."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Questions of tests to a running appliance.
-
-The appliance itself is :mod:`tools.child`.
-"""
+"""Questions of tests to a running appliance, which is :mod:`tools.child`."""
 
 from __future__ import annotations
 

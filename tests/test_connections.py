@@ -1,7 +1,4 @@
-"""Database and Redis over TLS with a private authority, on real servers.
-
-Options of their URLs pass through.
-"""
+"""Database and Redis over TLS with a private authority, on real servers; options of their URLs pass through."""
 
 from __future__ import annotations
 

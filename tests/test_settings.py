@@ -1,7 +1,4 @@
-"""Settings are parsed strictly and checked together.
-
-Every mistake is named with its variable and limit.
-"""
+"""Settings are parsed strictly and checked together; mistakes are named with their variable and limit."""
 
 import os
 import re

@@ -1,7 +1,4 @@
-"""Plans by ``nereus``: time shared among variants and applications.
-
-They are bounded, priced, kept, and better than dedicated devices.
-"""
+"""Plans by ``nereus``: time shared among variants and applications, bounded, priced, and better than dedicated."""
 
 import math
 from dataclasses import replace

@@ -1,7 +1,4 @@
-"""Problems to allocate.
-
-There are random ones for properties, small ones for enumeration, and the published one for comparison.
-"""
+"""Problems to allocate: random ones for properties, small ones for enumeration, the published one to compare."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One real appliance a process of tests.
-
-It has one application, whose variants are ready.
-"""
+"""One real appliance a process of tests, with one application whose variants are ready."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The console's web server, with connections that stop and websockets that last.
-
-The connections stop in the middle.
-"""
+"""The console's web server, with connections that stop in the middle and websockets that last."""
 
 from __future__ import annotations
 

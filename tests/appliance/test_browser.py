@@ -1,7 +1,4 @@
-"""An operator in a real browser.
-
-The operator signs in, uploads a model, and sees its profile appear and the live charts move.
-"""
+"""An operator in a real browser signs in, uploads a model, and sees its profile appear and the charts move."""
 
 from __future__ import annotations
 

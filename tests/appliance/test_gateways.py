@@ -1,7 +1,4 @@
-"""A whole appliance with ``NEREUS_GATEWAYS=2``.
-
-Two processes take in its queries, the first decides, and there is one set of figures.
-"""
+"""``NEREUS_GATEWAYS=2``: two processes take in queries, the first decides, and there is one set of figures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Starting, stopping, being killed, and starting again.
-
-Nothing stays behind, and nothing is forgotten.
-"""
+"""Starting, stopping, being killed, and starting again: nothing stays behind, and nothing is forgotten."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The supervisor on real processes.
-
-It is tested for order, restarts, bounded stops, and that a kill leaves nothing behind.
-"""
+"""The supervisor on real processes: order, restarts, bounded stops, and that a kill leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Backup and restore, and the copy before migrations.
-
-Database, store and secrets are real.
-"""
+"""Backup and restore, and the copy before migrations, of a real database, store and secrets."""
 
 from __future__ import annotations
 

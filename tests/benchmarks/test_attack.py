@@ -1,7 +1,4 @@
-"""Honest clients get all their answers while an attacker is at work.
-
-Each attacker of the benchmark is tried.
-"""
+"""Honest clients get all their answers while each attacker of the benchmark is at work."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The console of a filled control plane in a real browser.
-
-axe looks at every page in both themes and on tablets, and keys alone are enough.
-"""
+"""The console of a filled control plane: axe on every page, both themes and tablets; keys alone are enough."""
 
 from __future__ import annotations
 

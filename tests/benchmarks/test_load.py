@@ -1,7 +1,4 @@
-"""The measuring tools for servers under pressure.
-
-Each failure is counted as what it is, and on real parts the client's count and the server's agree.
-"""
+"""The measuring tools for servers under pressure: the client's count of failures and the server's agree."""
 
 from __future__ import annotations
 

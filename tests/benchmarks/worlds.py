@@ -1,7 +1,4 @@
-"""A folder like that of the published data, but small.
-
-It has three applications that run anywhere, and short traces.
-"""
+"""A small folder like that of the published data: three applications that run anywhere, and short traces."""
 
 from __future__ import annotations
 

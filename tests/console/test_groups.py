@@ -1,7 +1,4 @@
-"""Groups of applications: a field that model owners set.
-
-The strip folds, searches and filters by it.
-"""
+"""Groups of applications, a field that model owners set: the strip folds, searches and filters by it."""
 
 from __future__ import annotations
 

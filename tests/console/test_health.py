@@ -1,7 +1,4 @@
-"""Health of applications in their list.
-
-A cell has what needs a person, and figures of the last hour as on the overview. The one browser test of the gate.
-"""
+"""Health in the list of applications: what needs a person, and the last hour. The one browser test of the gate."""
 
 from __future__ import annotations
 

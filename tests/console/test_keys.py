@@ -1,7 +1,4 @@
-"""Keys alone in a real browser.
-
-The Tab key reaches all that can be used, in the page's order and in sight.
-"""
+"""The Tab key alone reaches all that can be used, in the page's order and in sight, in a real browser."""
 
 from __future__ import annotations
 

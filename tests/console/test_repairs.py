@@ -1,7 +1,4 @@
-"""The page of repairs, and the other places that show them.
-
-These are the number in the navigation, REST with roles, metrics and the websocket's event.
-"""
+"""The page of repairs, and their number in the navigation, REST with roles, metrics and the websocket's event."""
 
 from __future__ import annotations
 

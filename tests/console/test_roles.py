@@ -1,7 +1,4 @@
-"""Every address, method and websocket message, by every role and by none.
-
-Each is answered as the access table says.
-"""
+"""Every address, method and websocket message, by every role and by none, is answered as the access table says."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Example queries, numbers and the outbox.
-
-Plain values go in, and plain values come out.
-"""
+"""Example queries, numbers and the outbox, by plain values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A member's end of a link to the control plane's real end, over a real Redis.
-
-It sends whatever a test has it send.
-"""
+"""A member's end of a link to the control plane's real end, over a real Redis, which sends what a test says."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A control plane, a gateway and a node daemon in one event loop.
-
-They are joined by real websockets over a real Redis.
-"""
+"""A control plane, a gateway and a node daemon in one event loop, joined by real websockets over a real Redis."""
 
 from __future__ import annotations
 

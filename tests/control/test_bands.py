@@ -1,7 +1,4 @@
-"""Bands of demand by the number of applications, in virtual time.
-
-Noise asks for next to no plan however many applications there are, and a real burst is found about as soon as with one.
-"""
+"""Bands in virtual time: noise of many applications asks for next to no plan, and a burst is found as with one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Members' certificates: issued, renewed, refused, taken back.
-
-They are tested at the control plane's end of links and over real links.
-"""
+"""Members' certificates: issued, renewed, refused, taken back, at links' real end and over real links."""
 
 from __future__ import annotations
 

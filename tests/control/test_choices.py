@@ -1,7 +1,4 @@
-"""The stack is chosen while the appliance runs.
-
-It is chosen by the environment or by REST, and the choice holds from the next plan on.
-"""
+"""The stack is chosen by the environment or by REST, and the choice holds from the next plan on."""
 
 from __future__ import annotations
 

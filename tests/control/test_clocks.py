@@ -1,7 +1,4 @@
-"""The wall clock is set while the control plane runs.
-
-Rows and Redis are real. Only time is faked.
-"""
+"""The wall clock is set while the control plane runs: only time is faked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A cordoned node gets nothing to run, unloads, and is drained.
-
-Once it is uncordoned, it is planned on again.
-"""
+"""A cordoned node gets nothing to run, unloads, and is drained; uncordoned, it is planned on again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The demand estimate, and the band that goes with it.
-
-The margin is small for steady demand and large for demand that varies. A burst counts at once, and no estimate is below
-the floor.
-"""
+"""The demand estimate and its band: small for steady demand, large for varying; a burst counts at once."""
 
 from __future__ import annotations
 

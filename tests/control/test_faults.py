@@ -1,7 +1,4 @@
-"""Runs that went wrong are kept and shown.
-
-A variant that keeps crashing on a device type is left out of plans there.
-"""
+"""Runs that went wrong are kept and shown; what keeps crashing on a device type is left out of plans there."""
 
 from __future__ import annotations
 

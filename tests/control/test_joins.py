@@ -1,7 +1,4 @@
-"""Join tokens with limits, claims on names, and two connections of one member.
-
-They are tested at the control plane's real end of links.
-"""
+"""Join tokens with limits, claims on names, and two connections of one member, at links' real end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """When a member counts as behind, under a virtual clock."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

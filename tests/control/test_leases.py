@@ -1,7 +1,4 @@
-"""Leases on planning and upkeep: one holder at a time.
-
-That holds whatever process is killed, stopped or late.
-"""
+"""Leases on planning and upkeep: one holder at a time, whatever process is killed, stopped or late."""
 
 from __future__ import annotations
 

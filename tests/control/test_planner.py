@@ -1,7 +1,4 @@
-"""The control loop on real rows and a real Redis.
-
-It is tested for what is planned, when, and what members receive.
-"""
+"""The control loop on real rows and a real Redis: what is planned, when, and what members receive."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Profile jobs: assigned, stored, retried and reported.
-
-They go to free devices, one job a device. Results are stored whole, and failures are retried before they are reported.
-"""
-
-from __future__ import annotations
+"""Profile jobs: given to free devices, one a device, stored whole, and retried before a failure is reported."""
 
 from datetime import timedelta
 

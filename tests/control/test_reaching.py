@@ -1,7 +1,4 @@
-"""Devices that no gateway's core reaches are left out of plans, and come back.
-
-Plans name them all the same.
-"""
+"""Devices that no gateway's core reaches are left out of plans, and come back; plans name them all the same."""
 
 from __future__ import annotations
 

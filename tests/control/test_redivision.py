@@ -1,7 +1,4 @@
-"""A node's cores become other devices.
-
-Plans keep to the devices that serve until the new ones can.
-"""
+"""A node's cores become other devices; plans keep to the devices that serve until the new ones can."""
 
 from __future__ import annotations
 

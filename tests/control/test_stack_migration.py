@@ -1,7 +1,4 @@
-"""An upgrade from the release before stacks.
-
-The database is made by that release's migrations, and plans and settings are saved by it.
-"""
+"""An upgrade from the release before stacks, with a database made by its migrations."""
 
 from __future__ import annotations
 

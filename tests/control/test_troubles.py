@@ -1,7 +1,4 @@
-"""Redis or the database in trouble: members stay connected and serve on.
-
-They are also admitted again. All parts are real.
-"""
+"""Redis or the database in trouble: members stay connected, serve on and are admitted again. All is real."""
 
 from __future__ import annotations
 

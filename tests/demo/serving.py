@@ -1,7 +1,4 @@
-"""A real HTTP server that speaks as much V2 as the demo's load needs.
-
-It misbehaves on request.
-"""
+"""A real HTTP server that speaks as much V2 as the demo's load needs, and misbehaves on request."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The load as a process.
-
-It calibrates over REST, drives the gateway, and stops at once on SIGTERM.
-"""
+"""The load as a process: it calibrates over REST, drives the gateway, and stops at once on SIGTERM."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The committed models are what the manifest says.
-
-Accuracies reproduce, the batch dimension is free, and cost buys accuracy.
-"""
+"""The committed models are what the manifest says: accuracies, a free batch dimension, cost for accuracy."""
 
 from __future__ import annotations
 

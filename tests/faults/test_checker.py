@@ -1,7 +1,4 @@
-"""The checker passes histories of a correct server, and finds planted faults.
-
-It finds each fault that is planted in one.
-"""
+"""The checker passes histories of a correct server, and finds each fault that is planted in one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The same rows in PostgreSQL.
-
-Several processes record them at once, and they are read back over every tier.
-"""
+"""The same rows in PostgreSQL, recorded by several processes at once and read back over every tier."""
 
 from __future__ import annotations
 

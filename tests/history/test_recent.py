@@ -1,7 +1,4 @@
-"""Seconds of gateways from Redis.
-
-They give the same figures as buckets, whatever gateways report.
-"""
+"""Seconds of gateways from Redis give the same figures as buckets, whatever gateways report."""
 
 from __future__ import annotations
 

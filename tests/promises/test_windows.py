@@ -1,7 +1,4 @@
-"""Promises by simulation.
-
-The live system's own objects are simulated on arrivals like those recorded.
-"""
+"""Promises by simulation of the live system's own objects on arrivals like those recorded."""
 
 import math
 from dataclasses import replace

@@ -1,7 +1,4 @@
-"""ONNX models that are wrong in one way each, and one that is right.
-
-The right one is ``x`` FP32 [-1, 4] -> ``y`` FP32 [-1, 3].
-"""
+"""ONNX models that are wrong in one way each; the right one is ``x`` FP32 [-1, 4] -> ``y`` FP32 [-1, 3]."""
 
 from __future__ import annotations
 

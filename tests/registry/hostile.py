@@ -1,7 +1,4 @@
-"""Models that attack: by size, by time, by what they refer to, by depth.
-
-Mere mistakes are in ``graphs``.
-"""
+"""Models that attack by size, time, depth or what they refer to. Mere mistakes are in ``graphs``."""
 
 from __future__ import annotations
 

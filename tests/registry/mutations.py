@@ -1,7 +1,4 @@
-"""Damaged ONNX files.
-
-Bits flip, or mutations keep the format, by reflection over its messages.
-"""
+"""Damaged ONNX files: bits flip, or mutations keep the format, by reflection over its messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Damaged and mutated ONNX files are each accepted or refused in words.
-
-That happens within limits, and nothing is left behind.
-"""
+"""Damaged and mutated ONNX files are accepted or refused in words, within limits; nothing is left behind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Deleting: refused where in use, drained where asked.
-
-It is done where nothing holds the object, and the rows decide races.
-"""
+"""Deleting: refused where in use, drained where asked; the rows decide races."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Models that attack are refused by name, or end at their limits.
-
-The service goes on.
-"""
+"""Models that attack are refused by name, or end at their limits, and the service goes on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The inspecting process: its limits hold, and it is lean.
-
-Whatever becomes of it becomes a verdict.
-"""
+"""The inspecting process: its limits hold, it is lean, and whatever becomes of it becomes a verdict."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Requests made from the OpenAPI schema, by each role and by none.
-
-There is no server error, and answers are as the schema says.
-"""
+"""Requests made from the OpenAPI schema, by each role and by none, are answered as the schema says."""
 
 from __future__ import annotations
 

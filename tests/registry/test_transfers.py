@@ -1,7 +1,4 @@
-"""Models on their way to nodes.
-
-Transfers are resumed after lost links, a few run at a time, and they share a rate.
-"""
+"""Models on their way to nodes: resumed after lost links, a few at a time, sharing a rate."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Operators' constraints on plans.
-
-These are floors and weights of applications, and variants pinned or excluded.
-"""
-
-from __future__ import annotations
+"""Operators' constraints on plans: floors and weights of applications, variants pinned or excluded."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,4 @@
-"""Since when repairs are known, ignoring them, and their order.
-
-All is real, except for time.
-"""
+"""Since when repairs are known, ignoring them, and their order. All is real, except for time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Every baseline plans for the live appliance.
-
-Rows and Redis are real, and so is the setting that operators have.
-"""
+"""Every baseline plans for the live appliance, chosen by the setting that operators have."""
 
 from __future__ import annotations
 

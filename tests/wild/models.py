@@ -1,7 +1,4 @@
-"""Small models of the kinds that people bring.
-
-They take every datatype, sequences, images, or a fixed batch size of one.
-"""
+"""Small models of the kinds that people bring: every datatype, sequences, images, a fixed batch size of one."""
 
 from __future__ import annotations
 

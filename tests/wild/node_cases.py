@@ -1,7 +1,4 @@
-"""ONNX's own node tests as applications.
-
-They are other people's models, with all operators, datatypes and shapes.
-"""
+"""ONNX's own node tests as applications: other people's models, with all operators, datatypes and shapes."""
 
 from __future__ import annotations
 

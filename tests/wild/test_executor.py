@@ -1,7 +1,4 @@
-"""Queries of different shapes on a real executor.
-
-They are never in one run, unless they are padded. Measuring with such shapes is tested, too.
-"""
+"""Queries of different shapes on a real executor, and measuring with them: never in one run unless padded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""INFaaS with its own objective, SM+ and Clipper+.
-
-Tested are costs, loading, and the wait before scaling down.
-"""
+"""INFaaS with its own objective, SM+ and Clipper+: costs, loading, and the wait before scaling down."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Plans by Eq. 1 of InfAdapter.
-
-They are as good as all configurations of small problems, within the budget, with quotas that add up.
-"""
+"""Plans by Eq. 1 of InfAdapter: as good as enumeration, within the budget, with quotas that add up."""
 
 from __future__ import annotations
 

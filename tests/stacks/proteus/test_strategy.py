@@ -1,7 +1,4 @@
-"""Plans by ``proteus``: dedicated devices, as good as enumeration finds.
-
-They are compared in what is served, then accuracy, then loads.
-"""
+"""Plans by ``proteus``: dedicated devices, as good as enumeration in what is served, accuracy and loads."""
 
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,4 @@
-"""Plans of the stacks with policies.
-
-Tested are who serves whom, what is resident, and that the simulator serves by them.
-"""
+"""Plans of the stacks with policies: who serves whom, what is resident, and how the simulator serves by them."""
 
 from __future__ import annotations
 

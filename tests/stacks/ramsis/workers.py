@@ -1,7 +1,4 @@
-"""Small workers, and a simulation of one.
-
-The simulation knows nothing of states or intervals.
-"""
+"""Small workers, and a simulation of one that knows nothing of states or intervals."""
 
 from __future__ import annotations
 

@@ -21,10 +21,7 @@ MIGRATED = "migrated"
 
 
 def program(name: str) -> str:
-    """Return the path of one of PostgreSQL's programs; empty: it is not installed.
-
-    Debian keeps most of them out of PATH.
-    """
+    """The path of one of PostgreSQL's programs, which Debian keeps out of PATH; empty: not installed."""
     return shutil.which(name) or str(max(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), default=""))
 
 

@@ -36,10 +36,7 @@ SIGNATURE = {
 
 @contextlib.contextmanager
 def serving(home: Path, models: dict[str, Path], **environment: str) -> Iterator[RunningAppliance]:
-    """A whole appliance that serves ``tiny``.
-
-    It is served even when late: what fails then failed for another reason than a busy machine.
-    """
+    """An appliance that serves ``tiny``, even late: what fails failed for another reason than a busy machine."""
     running = RunningAppliance(home, environment=environment)
     try:
         running.start()

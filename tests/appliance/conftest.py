@@ -10,10 +10,7 @@ from tools.chromium import InThread, expect, sign_in, tab
 
 @pytest.fixture(scope="package")
 def appliance(tmp_path_factory, tiny_models):
-    """Run an appliance that serves ``tiny``.
-
-    It has two one-core CPU devices where there are two cores.
-    """
+    """An appliance that serves ``tiny`` on two one-core CPU devices where there are two cores."""
     periods = {"NEREUS_PLAN_PERIOD_S": "5", "NEREUS_PROMISE_PERIOD_S": "30"}
     with serving(tmp_path_factory.mktemp("appliance") / "home", tiny_models, **periods) as running:
         yield running
@@ -21,10 +18,7 @@ def appliance(tmp_path_factory, tiny_models):
 
 @pytest.fixture
 def patient(appliance):
-    """An SLO that a busy machine keeps, taken back in the end.
-
-    A query that is served late is given up after ten times its SLO, too.
-    """
+    """An SLO that a busy machine keeps, also where queries are given up after ten times it; taken back in the end."""
     with appliance.rest() as client:
         slo_ms = client.get("/applications/tiny/").json()["slo_ms"]
         assert client.patch("/applications/tiny/", json={"slo_ms": 10 * slo_ms}).status_code == 200

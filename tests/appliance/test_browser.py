@@ -169,10 +169,7 @@ def test_pages_load_without_a_script_error_or_a_foreign_host(appliance, page, fa
 
 @contextlib.contextmanager
 def laggard(appliance):
-    """Connect a node without devices that takes no configuration over for a while.
-
-    It does so once the event that this yields is set.
-    """
+    """A node without devices that takes no configuration over until the event that this yields is set."""
     obeys, ended = threading.Event(), threading.Event()
 
     def report(socket) -> None:

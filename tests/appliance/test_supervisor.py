@@ -157,10 +157,7 @@ async def test_a_process_that_no_longer_answers_is_replaced(tmp_path):
 
 
 async def test_a_process_that_waits_for_the_processor_does_not_hang(tmp_path):
-    """A process that waits for the processor does not count as hanging.
-
-    The only core that it may use belongs to another, so its answers are late for a while.
-    """
+    """The only core that it may use belongs to another, so its answers are late for a while."""
     calls = 0
 
     async def probe() -> str | None:
@@ -193,10 +190,7 @@ async def test_a_process_that_waits_for_the_processor_does_not_hang(tmp_path):
 
 
 def test_a_machine_that_was_asleep_restarts_nothing(tmp_path):
-    """A machine that was asleep restarts nothing.
-
-    The supervisor and its service stand still together, and for longer than a service may.
-    """
+    """Supervisor and service stand still together, for longer than a service may."""
     script = textwrap.dedent(
         f"""
         import asyncio, pathlib, sys

@@ -119,11 +119,7 @@ def go(page: InThread, path: str, devices: bool = True) -> None:
 
 
 def too_wide(page: InThread, width: int, height: int) -> list:
-    """Return how much wider than the window the page is, and why.
-
-    Returns:
-        [pixels, at most five elements that stick out]; empty: it fits.
-    """
+    """[pixels wider than the window, at most five elements that stick out]; empty: the page fits."""
     page.set_viewport_size({"width": width, "height": height})
     return page.evaluate(
         """() => { const root = document.documentElement, wide = root.scrollWidth - root.clientWidth;
@@ -175,10 +171,7 @@ def test_what_is_opened_on_a_page_has_no_violation_and_fits(full, page, opened):
 
 
 def tab_to(page: InThread, selector: str, most: int = 80) -> InThread:
-    """Press the tab key until an element has the focus, and return it.
-
-    It must be visible and have an outline there.
-    """
+    """Press the tab key until an element has the focus, visibly and with an outline; the element."""
     for _ in range(most):
         page.keyboard.press("Tab")
         focused = page.locator(f"{selector}:focus")

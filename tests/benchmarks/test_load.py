@@ -39,10 +39,7 @@ def refusal(retry: bool = True) -> bytes:
 
 
 class Server:
-    """A server that answers the n-th query after the warm-up as ``script`` says.
-
-    An entry is the bytes of the answer, "hang up" or "nothing".
-    """
+    """``script``: the n-th answer after the warm-up, as its bytes, "hang up" or "nothing"."""
 
     def __init__(self, script: list, warm: int, host: str = "127.0.0.1", port: int = 0):
         self.script, self.asked, self.warm = script, 0, warm

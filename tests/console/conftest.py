@@ -24,10 +24,7 @@ EVIL = "<script>alert('x')</script>"
 
 @pytest.fixture(autouse=True)
 def _no_shared_look():
-    """Forget the shared look at repairs before a test.
-
-    Pages share a look for some seconds, and an earlier test's is wrong in this one.
-    """
+    """Pages share a look at repairs for some seconds, and an earlier test's is wrong in this one."""
     listing.forget()
 
 
@@ -86,10 +83,7 @@ def blank(chromium):
 
 @pytest.fixture
 def run_script(blank):
-    """Run the body of an async function in Chromium, and return what it returns.
-
-    ``series`` and ``cluster`` are imported in it.
-    """
+    """Run the body of an async function in Chromium, with ``series`` and ``cluster`` imported; its result."""
 
     def run(body: str):
         return blank.evaluate(

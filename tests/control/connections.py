@@ -65,11 +65,7 @@ class Connection:
         await self._socket.send_input({"type": "websocket.receive", "text": text})
 
     async def received(self, kind: type[control.ToMember] | None = None) -> control.ToMember:
-        """The next message, or the next of a kind.
-
-        Raises:
-            Closed: the connection was closed before.
-        """
+        """The next message, or the next of a kind; :class:`Closed` where the connection was closed before."""
         while True:
             event = await self._socket.receive_output(60)
             if event["type"] == "websocket.close":

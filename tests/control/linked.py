@@ -69,12 +69,7 @@ async def background(running: Coroutine):
 
 
 class LinkedGateway:
-    """A gateway with its link, both in this process.
-
-    Attributes:
-        received: every configuration that it took over, in order.
-        stuck: whether it refuses to take over any.
-    """
+    """A gateway with its link. ``received``: what it took over; ``stuck``: it refuses to take over anything."""
 
     def __init__(self, home: Path, port: int):
         options = gateway_options(home)
@@ -110,10 +105,7 @@ class LinkedGateway:
 
 @asynccontextmanager
 async def cluster(home: Path, executor: Sequence[str] = STAND_IN):
-    """Run a gateway ``front`` and a node ``box`` that hold a configuration.
-
-    Both have joined. ``executor`` is the command of the node's executors.
-    """
+    """A gateway ``front`` and a node ``box``, with executors of that command, that hold a configuration."""
     await join_token()
     async with served() as port:
         (node_http,) = free_ports(1)

@@ -18,10 +18,7 @@ WARM_S = 60
 
 
 class Watched:
-    """Poisson arrivals of applications, a detector, and a plan whenever one is due.
-
-    Each plan is made for what has arrived so far.
-    """
+    """Poisson arrivals, a detector, and, whenever one is due, a plan for what has arrived so far."""
 
     def __init__(self, rates: Sequence[float], seed: int) -> None:
         self._rates = dict(zip((f"a{i}" for i in range(len(rates))), rates, strict=True))
@@ -87,10 +84,7 @@ def test_constant_rates_ask_for_at_most_two_plans_in_five_minutes(rates):
 
 
 def found_after(rate: float, times: float, applications: int, seed: int) -> float:
-    """Return the seconds until a rate change of one of several applications is found.
-
-    60 where it is not detected.
-    """
+    """Seconds until a rate change of one of several applications is found; 60 where it is not."""
     random = np.random.default_rng(seed)
     seconds = [(t, {"a": float(count)}) for t, count in enumerate(random.poisson(rate, WARM_S))]
     planned = estimates(seconds, ["a"], WARM_S, horizon_s=PERIOD_S).planned["a"]

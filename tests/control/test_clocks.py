@@ -54,10 +54,7 @@ def test_members_that_are_there_stay_there_and_silent_ones_are_noticed(step, set
 
 
 def test_a_node_that_was_seen_while_a_query_waited_is_there(clean_redis):
-    """A node that was seen while a query of the database waited is there.
-
-    Another process has stored a moment since this one looked at the clock, as it may where the database is busy.
-    """
+    """Another process has stored a moment since this one looked, as it may where the database is busy."""
     listening(clean_redis)
     one = node("here", devices=1)
     Node.objects.update(seen_s=clock.steady() + 5)

@@ -22,10 +22,7 @@ TOKEN = "rest-token"
 
 
 class Appliance:
-    """A real HTTP server with the part of the REST API that the demo uses.
-
-    It keeps what it was given.
-    """
+    """A real HTTP server with the REST API that the demo uses, which keeps what it was given."""
 
     def __init__(self):
         self.applications: dict[str, dict] = {}

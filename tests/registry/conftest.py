@@ -20,10 +20,7 @@ from tests.registry.graphs import SIGNATURE
 
 @pytest.fixture(autouse=True)
 def announced(monkeypatch):
-    """Record announced events, in order.
-
-    The scheduler, which needs Redis, is not listening here.
-    """
+    """Announced events, in order; the scheduler, which needs Redis, is not listening."""
     changes = []
     monkeypatch.setattr(events.registry_changed, "receivers", [])
 
@@ -46,10 +43,7 @@ def store(settings, monkeypatch):
 
 @pytest.fixture
 def swept(later, store):
-    """Return a function that sweeps the store until files that nothing needs are gone.
-
-    It sweeps as often and as late as that takes.
-    """
+    """A function that sweeps as often and as late as it takes until files that nothing needs are gone."""
 
     def sweep() -> None:
         for _ in range(2):
@@ -79,10 +73,7 @@ def files(store):
 
 
 class Client(APIClient):
-    """Runs what a request leaves for the commit.
-
-    The test's own transaction is never committed.
-    """
+    """Runs what a request leaves for the commit, as the test's own transaction is never committed."""
 
     def request(self, **kwargs):
         with TestCase.captureOnCommitCallbacks(execute=True):

@@ -138,10 +138,7 @@ def gives_nan() -> bytes:
 
 
 def joins_rows() -> bytes:
-    """Make a model that gives one row whatever it takes.
-
-    How many rows Compress lets through is known only in a run.
-    """
+    """One row whatever it takes: how many rows Compress lets through is known only in a run."""
     nodes = [node("MatMul", ["x", "w"], ["z"]), node("Compress", ["z", "first"], ["y"], axis=0)]
     return model(nodes, constants=[constant("first", [True], bool)]).SerializeToString()
 

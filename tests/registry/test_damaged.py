@@ -82,10 +82,7 @@ def _read_all(seeds: range, tmp_path: Path) -> tuple[int, int]:
 
 
 def test_checks_before_the_run_take_any_file(tmp_path):
-    """Checks before the run take any file.
-
-    They run in this process, where nothing would hide a crash or an exception of another kind.
-    """
+    """They run in this process, where nothing would hide a crash or an exception of another kind."""
     accepted, refused = _read_all(range(10_000, 10_500), tmp_path)
     assert accepted > 50 and refused > 50
 

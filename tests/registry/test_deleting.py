@@ -108,10 +108,7 @@ def test_nothing_is_uploaded_to_a_draining_application(upload, application, file
 
 
 def test_an_upload_whose_application_changed_meanwhile_is_refused(application, files):
-    """An upload whose application changed meanwhile is refused.
-
-    The change comes between the inspection and the row: the upload was held against an older signature.
-    """
+    """The change comes between the inspection, which held it against the older signature, and the row."""
     stale = models.Application.objects.get()
     models.Application.objects.update(signature={**graphs.SIGNATURE, "outputs": graphs.SIGNATURE["inputs"]})
     incoming = storage.Incoming(1 << 20)

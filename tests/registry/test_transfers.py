@@ -77,11 +77,7 @@ def node(name: str) -> str:
 
 
 class Cutter:
-    """A TCP proxy that cuts each connection after ``most`` bytes of answers.
-
-    Attributes:
-        passed: bytes of all answers.
-    """
+    """A TCP proxy that cuts each connection after ``most`` bytes of answers; ``passed``: of all."""
 
     def __init__(self, port: int, most: int) -> None:
         self._port, self._most = port, most

@@ -40,10 +40,7 @@ def port(transactional_db):
 
 @pytest.fixture
 def ask(port, operator):
-    """Return a function that sends a request as an operator.
-
-    It returns status, headers and content.
-    """
+    """A function that sends a request as an operator: (status, headers, content)."""
 
     def ask(
         line: str, *headers: str, body: bytes = b"", chunked: bool = False, host: str = "localhost", token: str = ""

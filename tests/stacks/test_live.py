@@ -21,10 +21,7 @@ pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.
 
 @pytest.fixture
 def cluster(clean_redis):
-    """Four devices and two applications, each with a quick and a good variant.
-
-    The variants serve 200 and 25 rows/s a device.
-    """
+    """Four devices and two applications, whose variants serve 200 and 25 rows/s a device."""
     listening(clean_redis)
     node(devices=4)
     for name in ("digits", "letters"):

@@ -28,10 +28,7 @@ def small(a: float = 10.0, b: float = 10.0, **changes) -> Problem:
 
 
 def in_force(problem: Problem, allocation: Allocation, **demand: float) -> Problem:
-    """Return the problem of the next plan, with the allocation in force.
-
-    It is loaded and remembered, and some demands have changed.
-    """
+    """The problem of the next plan: the allocation is in force and loaded, and some demands have changed."""
     applications = tuple(replace(a, demand=demand.get(a.id, a.demand)) for a in problem.applications)
     return replace(with_loaded(problem, allocation), applications=applications, previous=allocation)
 

@@ -24,12 +24,7 @@ def variant(
     numbers: tuple[float, float, float] | None = None,
     kinds: Mapping[str, float] | None = None,
 ) -> CandidateVariant:
-    """Return a variant by its accuracy, items/s of a core and seconds to load.
-
-    Args:
-        numbers: these three; None: those of the name.
-        kinds: how much faster it is by device type.
-    """
+    """``numbers``: accuracy, items/s of a core, seconds to load; ``kinds``: how much faster by device type."""
     accuracy, rate, load_s = numbers or VARIANTS[name]
     return CandidateVariant(
         f"{application}-{name}",

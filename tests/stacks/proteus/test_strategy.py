@@ -14,11 +14,7 @@ from tests.examples import examples
 
 
 def enumerated(problem: Problem) -> tuple[float, float]:
-    """Return the best of all assignments of variants to devices.
-
-    Returns:
-        (share of weighted demand served, objective).
-    """
+    """(share of weighted demand served, objective) of the best of all assignments of variants to devices."""
     weighted = sum(a.weight * a.demand for a in problem.applications)
     usable = [d for d in problem.devices if d.available > 0 and d.max_resident != 0]
     best = (0.0, -1.0)

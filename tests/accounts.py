@@ -9,7 +9,6 @@ from registry.models import ApiToken
 
 
 def account(name: str, role: str | None = "operator", **more) -> User:
-    """An account with a role; None: without one."""
     user = User.objects.create_user(name, **more)
     if role is not None:
         user.groups.add(Group.objects.get_or_create(name=role)[0])

@@ -57,7 +57,6 @@ def crowded(applications: int, devices: int, demand: float = 8.0) -> Problem:
 
 
 def all_contents(search: ContentSearch, g: int, revisit_s: float, options: GroupOptions):
-    """Every content by enumeration."""
     by_owner: dict[int, list[int]] = {}
     for j, q in enumerate(search.table.owner.tolist()):
         by_owner.setdefault(q, []).append(j)

@@ -33,7 +33,6 @@ def variant(name: str, application: str, accuracy: float, /, **profiles: Latency
 
 
 def with_loaded(problem: Problem, allocation: Allocation) -> Problem:
-    """The problem as it is once the allocation is live."""
     loaded: dict[str, set[str]] = {}
     for p in allocation.placements:
         loaded.setdefault(p.device, set()).add(p.variant)

@@ -28,7 +28,6 @@ def patient(appliance):
 
 @pytest.fixture(scope="module")
 def session(appliance, chromium) -> dict:
-    """The cookies of an operator."""
     with tab(chromium, base_url=appliance.console) as page:
         sign_in(page, appliance.credentials["console_user"], appliance.credentials["console_password"])
         expect(page.get_by_test_id("kpi-demand")).to_be_visible()
@@ -43,7 +42,6 @@ def faults() -> list[str]:
 
 @pytest.fixture
 def page(appliance, chromium, session, faults):
-    """The operator's page."""
     with tab(chromium, base_url=appliance.console, storage_state=session) as page:
         page.on("console", lambda message: message.type == "error" and faults.append(message.text))
         page.on("pageerror", lambda error: faults.append(str(error)))

@@ -100,7 +100,6 @@ def arrived(appliance) -> Counter:
 
 
 def statistics(appliance) -> set[int]:
-    """Counts of answered queries by the statistics extension, on several connections."""
     with appliance.inference() as client:
         headers = dict(client.headers)
     found = set()

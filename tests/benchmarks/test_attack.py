@@ -23,7 +23,6 @@ SECONDS = 1.0
 
 
 async def honest(port: int, number: int, until: float) -> int:
-    """A client's answers, all of which were right."""
     reader, writer = await asyncio.open_connection(HOST, port)
     answered = 0
     while not answered or time.monotonic() < until:

@@ -78,7 +78,6 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def session(site, chromium) -> dict:
-    """The cookies of an operator."""
     with tab(chromium, base_url=site.console) as page:
         debian.sign_in(page, site.credentials["console_user"], site.credentials["console_password"])
         expect(page.get_by_test_id("kpi-demand")).to_be_visible()
@@ -157,7 +156,6 @@ def test_a_full_page_has_no_violation_and_fits(full, page, path):
 
 
 def unfold(page: InThread, opened: str) -> None:
-    """Open a page, and more of it."""
     path, script, selector = OPENED[opened]
     go(page, path)
     page.evaluate(f"() => {{ {script} }}")

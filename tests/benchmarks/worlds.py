@@ -12,7 +12,6 @@ DURATION_S = 12
 
 
 def folder(path: Path) -> Path:
-    """Write profiles and all traces into ``path``."""
     lines = ["application,variant,accuracy_normalized,device_type,batch,p50_ms,p90_ms,mean_ms"]
     for application in ("faces", "words", "plates"):
         for variant, accuracy, ms in (("tiny", 80, 20), ("base", 95, 60), ("large", 100, 140)):

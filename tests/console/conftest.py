@@ -66,7 +66,6 @@ STATIC = Path(__file__).resolve().parents[2] / "static"
 
 @pytest.fixture
 def blank(chromium):
-    """An empty page beside the static files."""
     with tab(chromium, base_url="http://localhost") as page:
 
         def answer(route) -> None:

@@ -15,7 +15,6 @@ from tests.control.world import application, listening, node, variant
 
 @pytest.fixture
 def digits(clean_redis) -> tuple[Application, Variant, Variant]:
-    """An application with a quick and a good variant, and a node with two devices."""
     listening(clean_redis)
     node()
     owner = application()

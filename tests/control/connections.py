@@ -30,8 +30,6 @@ class Closed(Exception):
 
 
 class Connection:
-    """One connection of a member."""
-
     def __init__(self, kind: str, secret: str, address: str = ELSEWHERE):
         connection, self._decode = KINDS[kind]
         scope = {
@@ -75,7 +73,6 @@ class Connection:
                 return message
 
     async def closed(self) -> tuple[int, str]:
-        """How the connection is closed."""
         try:
             while True:
                 await self.received()

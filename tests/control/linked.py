@@ -59,7 +59,6 @@ async def join_token(auto_approve: bool = True) -> None:
 
 @asynccontextmanager
 async def background(running: Coroutine):
-    """Runs a coroutine within the block."""
     task = asyncio.create_task(running)
     try:
         yield

@@ -128,7 +128,6 @@ def test_limits_are_poisson_quantiles_of_what_all_applications_may_miss_together
 
 
 def above(mean: float, count: float) -> float:
-    """The exact probability of a Poisson count above ``count``."""
     first = math.floor(count) + 1
     return sum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(first, first + 400))
 

@@ -31,7 +31,6 @@ DAY = timedelta(days=1)
 
 
 async def joined(name: str, secret: str, kind: str, identity: MemberIdentity, **fields) -> Connection:
-    """A member with a certificate."""
     connection = Connection(kind, secret)
     answer = await connection.join(name, certificate_request=identity.request(), **fields)
     assert isinstance(answer, control.Joined) and not answer.issued.refused, answer

@@ -31,12 +31,10 @@ def client():
 
 
 def asked() -> bool:
-    """Whether a plan was asked for since the last look."""
     return bool(requested())
 
 
 def configured_stack(plan) -> str:
-    """The stack that a gateway is configured with."""
     config = contents.gateway_config(contents.read().shared)
     assert config.plan.version == plan.pk
     return config.plan.stack

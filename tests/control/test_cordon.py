@@ -26,7 +26,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture
 def world():
-    """Two nodes, one application, and a plan with both."""
     for name in ("one", "two"):
         node(name, devices=1)
     made = variant(application(), "best", 90, 5)

@@ -32,7 +32,6 @@ async def joined(name: str, secret: str, kind: str = "node", **fields) -> tuple[
 
 
 async def waiting(secret: str, name: str = "box") -> Connection:
-    """A node that was told to wait for an operator."""
     connection = Connection("node", secret)
     assert isinstance(await connection.join(name), control.Pending)
     return connection

@@ -26,7 +26,6 @@ def box():
 
 @pytest.fixture
 def fresh(box):
-    """A variant that was never profiled, with its job."""
     made = variant(application(), "new", 95, 5, state=Variant.State.PROFILING)
     made.profiles.all().delete()
     (job,) = profiling.order(made, "registration")

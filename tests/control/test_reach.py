@@ -23,7 +23,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def boxes() -> None:
-    """A box with a gateway, and one without."""
     near, far = node("near", devices=1), node("far", devices=2)
     Node.objects.filter(pk=near.pk).update(machine="a")
     Node.objects.filter(pk=far.pk).update(machine="b")

@@ -107,7 +107,6 @@ def test_a_report_says_something_new_once_a_devices_time_is_over():
 
 @pytest.fixture
 def boxes():
-    """Two nodes, two connected gateways, an application, a plan with both devices."""
     for name in ("near", "far"):
         node(name, devices=1)
     for name in ("one", "two"):
@@ -125,7 +124,6 @@ def says(name: str, reached: tuple[str, ...] = (), **unreached: float) -> None:
 
 
 def sends(*names: str) -> None:
-    """Nodes send statistics."""
     reported(dict.fromkeys(Node.objects.filter(name__in=names).values_list("pk", flat=True), clock.stamp()))
     Node.objects.filter(name__in=names).update(**seen())
     listening(live.client())

@@ -30,7 +30,6 @@ def info(number: int, *cores: int) -> DeviceInfo:
 
 
 def join(*infos: DeviceInfo, retiring: tuple[int, ...] = (), ordered: bool = True, problem: str = "") -> None:
-    """A node's message when it joins."""
     message = control.JoinNode(
         name="box",
         devices=infos,

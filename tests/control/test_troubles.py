@@ -128,7 +128,6 @@ async def test_a_member_that_lost_its_link_joins_while_redis_hangs(home, clean_r
 
 
 async def channels() -> set[str]:
-    """Of all members' connections."""
     return {
         channel
         for kind in (Gateway, Node)

@@ -33,7 +33,6 @@ def announced(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def store(settings, monkeypatch):
-    """The model store, empty before and after."""
     shutil.rmtree(storage.root(), ignore_errors=True)
     monkeypatch.setattr(storage, "_swept_at", None)
     settings.NEREUS = dataclasses.replace(django_settings.NEREUS, inspect_memory_bytes=256 * 2**20)
@@ -56,8 +55,6 @@ def swept(later, store):
 
 @pytest.fixture
 def nereus(settings):
-    """Change settings: ``nereus(max_upload_bytes=…)``."""
-
     def change(**values):
         settings.NEREUS = dataclasses.replace(settings.NEREUS, **values)
 

@@ -43,7 +43,6 @@ def good(seed: int = 0) -> bytes:
 
 
 def external(location: str) -> bytes:
-    """It refers to another file for its weights."""
     proto = model()
     weights = proto.graph.initializer[0]
     weights.ClearField("raw_data")

@@ -150,7 +150,6 @@ def _loop(turns: int, body: list, state: str, kind: int, shape: list, after: lis
 
 
 def grows_in_a_loop() -> bytes:
-    """Each turn doubles a tensor."""
     after = [
         node("ReduceMax", ["last"], ["m"], keepdims=0),
         node("MatMul", ["x", "w"], ["z"]),
@@ -160,7 +159,6 @@ def grows_in_a_loop() -> bytes:
 
 
 def grows_a_string(turns: int = 40) -> bytes:
-    """Each turn doubles a text."""
     after = [
         node("Shape", ["last"], ["s"]),
         node("Cast", ["s"], ["f"], to=FLOAT),

@@ -131,7 +131,6 @@ def test_what_a_run_costs_ends_at_its_limit(kind, limited, tmp_path):
 
 
 def left_behind(settings: Settings) -> list[str]:
-    """Files and processes of inspections that are over."""
     files = [str(path) for path in (settings.home / "models").rglob("*") if path.is_file() and path.stat().st_size > 20]
     folders = [str(path) for path in (settings.home / "models").glob("*.files")]
     workers = []

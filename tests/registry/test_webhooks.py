@@ -27,8 +27,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
-    """Keeps what it gets; answers ``status``."""
-
     status = 204
     got: list[tuple[dict, bytes]]
 

@@ -61,7 +61,6 @@ def ask(port, operator):
 
 
 def form(**fields: str | bytes) -> bytes:
-    """The body of a multipart form with the boundary ``x``."""
     parts = []
     for name, value in fields.items():
         kind = f'; filename="{name}"' if isinstance(value, bytes) else ""

@@ -32,8 +32,6 @@ def cluster(clean_redis):
 
 @pytest.fixture
 def stack(settings):
-    """Set ``NEREUS_STACK``."""
-
     def choose(name: str) -> None:
         settings.NEREUS = replace(settings.NEREUS, stack=name)
 

@@ -22,7 +22,6 @@ DEVICES = (*(DeviceResources(f"s{i}", "slow") for i in range(3)), DeviceResource
 
 
 def small(a: float = 10.0, b: float = 10.0, **changes) -> Problem:
-    """``a``, ``b``: demands, items/s."""
     applications = (ApplicationDemand("a", 0.2, a), ApplicationDemand("b", 0.2, b))
     return replace(Problem(DEVICES, applications, VARIANTS, time_limit_s=20.0), **changes)
 

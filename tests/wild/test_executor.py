@@ -31,7 +31,6 @@ def sequence(length: int, rows: int = 1) -> dict[str, np.ndarray]:
 
 
 def grant(peer: Peer, *queries: dict[str, np.ndarray]) -> None:
-    """The queries, numbered from 1, in one batch."""
     peer.grant(dict(enumerate(queries, 1)), budgets=dict.fromkeys(range(1, len(queries) + 1), 60.0))
 
 

@@ -83,7 +83,6 @@ def test_a_second_look_at_the_same_demand_changes_nothing(problem):
 
 class TestTrigger:
     def trigger(self, demand: float = 40.0) -> HeadroomTrigger:
-        """One instance with 50 items/s."""
         problem = cluster(1, a=demand)
         made = HeadroomTrigger()
         made.planned(problem, get(NAME)(problem))

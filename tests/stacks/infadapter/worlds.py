@@ -46,7 +46,6 @@ def problem(
     costs: CostWeights | None = None,
     **changes,
 ) -> Problem:
-    """One-core devices, an SLO of 1 s, and the three variants for each application."""
     made = variants or [variant(name, application) for application in demands for name in VARIANTS]
     return Problem(
         tuple(DeviceResources(f"c{i}", "core") for i in range(cores)),

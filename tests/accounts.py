@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.contrib.auth.models import Group, User
+from django.test import Client
 
 from registry import members
 from registry.models import ApiToken
@@ -13,6 +14,12 @@ def account(name: str, role: str | None = "operator", **more) -> User:
     if role is not None:
         user.groups.add(Group.objects.get_or_create(name=role)[0])
     return user
+
+
+def signed_in(role: str = "operator") -> Client:
+    client = Client()
+    client.force_login(account(role.replace(" ", "-"), role))
+    return client
 
 
 def bearer(user: User, role: str = "operator", **more) -> str:

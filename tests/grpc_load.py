@@ -33,17 +33,10 @@ def _request(application: str) -> bytes:
 
 
 class GrpcLoad:
-    """Each kind of client asks ``rate`` times a second until the end.
+    """Each kind of client asks ``rate`` times a second within the block; ``sent`` counts by client.
 
-    It is a context manager.
-
-    Args:
-        addresses: of gateways. A channel uses the first that it reaches, or all in turn (``round_robin``).
-        trust: authorities of the gateways' certificates (PEM), for TLS.
-
-    Attributes:
-        sent: queries by client.
-        errors: by client.
+    A channel uses the first of ``addresses`` that it reaches, or all in turn (``round_robin``). ``trust``: for TLS,
+    authorities as PEM.
     """
 
     def __init__(self, addresses: list[str], key: str, application: str, rate: float = 10, trust: str = ""):

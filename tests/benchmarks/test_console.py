@@ -22,18 +22,9 @@ SIZES = ((1280, 800), (1024, 768), (820, 1180))
 EMPTY = ("/", "/applications/", "/plans/", "/what-if/", "/nodes/", "/repairs/", "/promises/")
 FULL = (
     *EMPTY,
-    "/applications/app-00/",
-    "/applications/app-00/compare/",
-    "/applications/app-00/upload/",
-    "/applications/bare/",
-    "/plan/",
-    "/keys/",
-    "/access/",
-    "/audit/",
-    "/no-such-page/",
-    "/admin/password_change/",
-    "/admin/auth/user/",
-    "/admin/auth/user/1/change/",
+    *(f"/applications/{end}" for end in ("app-00/", "app-00/compare/", "app-00/upload/", "bare/")),
+    *("/plan/", "/keys/", "/access/", "/audit/", "/no-such-page/"),
+    *(f"/admin/{end}" for end in ("password_change/", "auth/user/", "auth/user/1/change/")),
 )
 #: path and script that opens more of the page, and what is there then
 OPENED = {

@@ -13,12 +13,9 @@ from registry import models
 from scheduler.models import Plan
 from scheduler.repairs import listing
 from tests.accounts import account
+from tests.running import SIGNATURE
 from tools.chromium import InThread, tab
 
-SIGNATURE = {
-    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
-    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
-}
 EVIL = "<script>alert('x')</script>"
 
 

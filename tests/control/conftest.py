@@ -22,6 +22,11 @@ def digits(clean_redis) -> tuple[Application, Variant, Variant]:
 
 
 @pytest.fixture
+def box():
+    return node()
+
+
+@pytest.fixture
 def home() -> Iterator[Path]:
     """A folder whose path is short enough for sockets."""
     folder = Path(tempfile.mkdtemp(prefix="nc-"))

@@ -103,14 +103,10 @@ def found_after(rate: float, times: float, applications: int, seed: int) -> floa
     ("rate", "times", "applications", "within_s"),
     [
         # With three deviations for any number of applications these took 0.2, 0.4, 0.8 and 1.2 s.
-        (400, 2, 1, 0.3),
-        (400, 2, 100, 0.3),
-        (100, 2, 1, 0.5),
-        (100, 2, 100, 0.8),
-        (40, 2, 1, 1.2),
-        (40, 2, 100, 2.0),
-        (2, 4, 1, 3.5),
-        (2, 4, 100, 6.0),
+        *((400, 2, 1, 0.3), (400, 2, 100, 0.3)),
+        *((100, 2, 1, 0.5), (100, 2, 100, 0.8)),
+        *((40, 2, 1, 1.2), (40, 2, 100, 2.0)),
+        *((2, 4, 1, 3.5), (2, 4, 100, 6.0)),
     ],
 )
 def test_a_burst_of_one_application_is_found_though_there_are_many(rate, times, applications, within_s):

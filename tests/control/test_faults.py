@@ -15,15 +15,10 @@ from scheduler.members import contents, faults
 from scheduler.models import Plan
 from scheduler.profiling import dispatch, results
 from tests.control.test_profiling import POINTS
-from tests.control.world import KIND, application, node, variant
+from tests.control.world import KIND, application, variant
 from workers.protocol import control
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
-
-
-@pytest.fixture
-def box():
-    return node()
 
 
 @pytest.fixture

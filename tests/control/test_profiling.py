@@ -20,11 +20,6 @@ POINTS = (ProfilePoint(1, 0.01, 0.012, 0.01, 30), ProfilePoint(2, 0.018, 0.02, 0
 
 
 @pytest.fixture
-def box():
-    return node()
-
-
-@pytest.fixture
 def fresh(box):
     made = variant(application(), "new", 95, 5, state=Variant.State.PROFILING)
     made.profiles.all().delete()

@@ -16,6 +16,7 @@ from rest_framework.test import APIClient
 from registry import events, models, storage
 from tests.accounts import account, bearer
 from tests.registry.graphs import SIGNATURE
+from workers.settings import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +60,12 @@ def nereus(settings):
         settings.NEREUS = dataclasses.replace(settings.NEREUS, **values)
 
     return change
+
+
+@pytest.fixture
+def limited(tmp_path) -> Settings:
+    made = Settings.from_environ({"NEREUS_HOME": str(tmp_path / "home")})
+    return dataclasses.replace(made, inspect_seconds=5, inspect_memory_bytes=256 * 2**20)
 
 
 @pytest.fixture

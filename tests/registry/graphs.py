@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-SIGNATURE = {
-    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
-    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
-}
+from tests.running import SIGNATURE as SIGNATURE
+
 FLOAT = TensorProto.FLOAT
 node = helper.make_node
 

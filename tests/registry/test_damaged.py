@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import time
@@ -20,12 +19,6 @@ from workers.settings import Settings
 ENDED = re.compile(
     r"crashes the runtime that loads it \(SIG|NEREUS_INSPECT_(SECONDS|MEMORY_MB)|more memory than this box"
 )
-
-
-@pytest.fixture
-def limited(tmp_path) -> Settings:
-    made = Settings.from_environ({"NEREUS_HOME": str(tmp_path / "home")})
-    return dataclasses.replace(made, inspect_seconds=5, inspect_memory_bytes=256 * 2**20)
 
 
 def _inspect_all(seeds: range, limited: Settings, tmp_path: Path) -> dict[str, int]:

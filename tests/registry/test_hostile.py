@@ -23,12 +23,6 @@ from workers.settings import Settings
 MEMORY = "needs more than 256 MiB of memory beyond its own size"
 
 
-@pytest.fixture
-def limited(tmp_path) -> Settings:
-    made = Settings.from_environ({"NEREUS_HOME": str(tmp_path / "home")})
-    return dataclasses.replace(made, inspect_seconds=5, inspect_memory_bytes=256 * 2**20)
-
-
 #: refused without a run
 STATIC = {
     "a function's default outside": (hostile.external_in_default, "file.external_data", "'d' outside, in 'upload'"),

@@ -83,13 +83,6 @@ def test_what_is_pinned_cannot_be_excluded_too(has, wants, client, variant):
         models.Variant.objects.update(pinned=True, excluded=True)
 
 
-def test_a_variant_that_drains_takes_no_wishes(client, variant):
-    variant("v", state="draining")
-    response = client.patch(URL + "variants/v/", {"pinned": True})
-    problem(response, 409)
-    assert "is being deleted" in response.json()["detail"]
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("row", [0, 300_000])
 def test_a_validation_set_whose_inputs_are_not_finite_is_refused(value, row, upload_validation, files):

@@ -82,11 +82,14 @@ def test_all_mistakes_are_reported_at_once():
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("COMPILED", "the query path is no longer compiled"), ("FORECASTER", "demand is forecast by level and trend")],
+    [
+        ("COMPILED", "the query path is no longer compiled"),
+        ("FORECASTER", "demand is forecast by level and trend; simulations have the other forecasters"),
+    ],
 )
 def test_a_retired_variable_warns_and_stops_nothing(name, says):
     (warning,) = Settings.from_environ({f"NEREUS_{name}": "0"}).warnings
-    assert warning.startswith(f"NEREUS_{name}: no longer used; {says}")
+    assert warning == f"NEREUS_{name}: no longer used; {says}"
 
 
 def test_a_retired_variable_is_not_suggested():

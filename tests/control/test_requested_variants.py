@@ -41,9 +41,7 @@ def world(clean_redis):
 
 def plan() -> tuple[set[str], set[str]]:
     devices = planner.make_plan("manual").wire["devices"]
-    return tuple(
-        {one["variant"]["name"] for d in devices for one in d[kind]} for kind in ("residents", "standby_residents")
-    )
+    return tuple({one["variant"]["name"] for d in devices for one in d[kind]} for kind in ("residents", "relief"))
 
 
 def ask(**stats) -> None:

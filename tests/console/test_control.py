@@ -1,7 +1,4 @@
-"""The form that chooses a stack, operator preferences, and bursts in the history.
-
-The history is that of plans.
-"""
+"""The form that chooses a stack, operator preferences, and bursts in the history of plans."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Members' certificates: issued, renewed, refused, taken back.
-
-They are tested at the control plane's end of links and over real links.
-"""
+"""Members' certificates: issued, renewed, refused, taken back, at links' real end and over real links."""
 
 from __future__ import annotations
 
@@ -34,7 +31,6 @@ DAY = timedelta(days=1)
 
 
 async def joined(name: str, secret: str, kind: str, identity: MemberIdentity, **fields) -> Connection:
-    """A member with a certificate."""
     connection = Connection(kind, secret)
     answer = await connection.join(name, certificate_request=identity.request(), **fields)
     assert isinstance(answer, control.Joined) and not answer.issued.refused, answer

@@ -1,7 +1,4 @@
-"""Runs that went wrong are kept and shown.
-
-A variant that keeps crashing on a device type is left out of plans there.
-"""
+"""Runs that went wrong are kept and shown; what keeps crashing on a device type is left out of plans there."""
 
 from __future__ import annotations
 
@@ -18,15 +15,10 @@ from scheduler.members import contents, faults
 from scheduler.models import Plan
 from scheduler.profiling import dispatch, results
 from tests.control.test_profiling import POINTS
-from tests.control.world import KIND, application, node, variant
+from tests.control.world import KIND, application, variant
 from workers.protocol import control
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
-
-
-@pytest.fixture
-def box():
-    return node()
 
 
 @pytest.fixture

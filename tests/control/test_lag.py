@@ -1,7 +1,5 @@
 """When a member counts as behind, under a virtual clock."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -62,9 +60,4 @@ def test_a_configuration_that_is_under_way_is_not_repeated():
 
 def test_a_condition_lasts_only_without_a_break_and_is_reported_once_in_its_time():
     lasting = Lasting(3.0)
-    assert [lasting.holds(tick != 2, float(tick)) for tick in range(10)] == [
-        *[False] * 6,
-        True,
-        *[False] * 2,
-        True,
-    ]
+    assert [lasting.holds(tick != 2, float(tick)) for tick in range(10)] == [*[False] * 6, True, *[False] * 2, True]

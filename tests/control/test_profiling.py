@@ -1,9 +1,4 @@
-"""Profile jobs: assigned, stored, retried and reported.
-
-They go to free devices, one job a device. Results are stored whole, and failures are retried before they are reported.
-"""
-
-from __future__ import annotations
+"""Profile jobs: given to free devices, one a device, stored whole, and retried before a failure is reported."""
 
 from datetime import timedelta
 
@@ -25,13 +20,7 @@ POINTS = (ProfilePoint(1, 0.01, 0.012, 0.01, 30), ProfilePoint(2, 0.018, 0.02, 0
 
 
 @pytest.fixture
-def box():
-    return node()
-
-
-@pytest.fixture
 def fresh(box):
-    """A variant that was never profiled, with its job."""
     made = variant(application(), "new", 95, 5, state=Variant.State.PROFILING)
     made.profiles.all().delete()
     (job,) = profiling.order(made, "registration")

@@ -211,10 +211,7 @@ def test_a_job_that_a_restarted_node_lost_is_an_attempt():
 
 
 async def test_reports_cost_no_reads_of_their_own(home, monkeypatch):
-    """Reports cost no reads of their own; only members that join cause some.
-
-    Each join reads the member's first configuration, and all are looked at when a gateway joins.
-    """
+    """A join reads the member's first configuration, and a gateway's all of them."""
     reads = []
     read = contents.read
     monkeypatch.setattr(configurations, "REREAD_S", 1e9)

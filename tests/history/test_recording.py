@@ -1,7 +1,4 @@
-"""From a real Redis into rows: each second is recorded once.
-
-That holds whatever is killed, set or emptied, and however many processes record.
-"""
+"""Each second gets from a real Redis into rows once, whatever is killed or emptied and however many record."""
 
 from __future__ import annotations
 

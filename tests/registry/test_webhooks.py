@@ -1,7 +1,4 @@
-"""Webhooks, with real servers as receivers.
-
-The tests are about addresses that are reached, signatures, further tries, bounds, and REST.
-"""
+"""Webhooks to real servers: addresses that are reached, signatures, further tries, bounds, and REST."""
 
 from __future__ import annotations
 
@@ -30,8 +27,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
-    """Keeps what it gets; answers ``status``."""
-
     status = 204
     got: list[tuple[dict, bytes]]
 

@@ -1,7 +1,4 @@
-"""Files of a finished simulation.
-
-They are tables, real images, and one page that needs nothing else.
-"""
+"""Files of a finished simulation: tables, real images, and one page that needs nothing else."""
 
 from __future__ import annotations
 

@@ -85,8 +85,8 @@ class AcceptedLink:
         self.seen_at = 0.0
         self.lag = Lag()
         self.sent_hash = ""
-        self.behind_since: float | None = None
-        self.certify_from = math.inf
+        self.behind = False
+        self.refused, self.certify_from = False, math.inf
 
     @classmethod
     async def serve(cls, scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send) -> None:
@@ -296,7 +296,8 @@ class AcceptedLink:
         registered = await configurations().registered()
         await self.follow(registered)
         row = registered.rows.get((self.kind, self.member.pk))
-        if row is not None and certificates.due(row, registered.authority, timezone.now()):
+        # The row has the certificate of the key before where the present one was refused.
+        if row is not None and (self.refused or certificates.due(row, registered.authority, timezone.now())):
             await self._certify()
 
     async def announce_change(self) -> None:
@@ -311,7 +312,8 @@ class AcceptedLink:
             await self.say(issued)
 
     def _certified(self, issued: control.IssuedCertificate) -> None:
-        pause = certificates.REFUSED_S if issued.refused else certificates.RENEW_EVERY_S
+        self.refused = bool(issued.refused)
+        pause = certificates.REFUSED_S if self.refused else certificates.RENEW_EVERY_S
         self.certify_from = time.monotonic() + pause
 
     def _standing(self, row: standing.Row | None) -> Standing:
@@ -337,7 +339,6 @@ class AcceptedLink:
                 "name": self.member.name,
                 "state": row.state if row is not None else None,
                 "connected": connected,
-                "behind_since": self.behind_since if connected else None,
             },
         )
 
@@ -361,14 +362,14 @@ class AcceptedLink:
             logger.info("configuration_repeated", member=self.member.name, held=held, plan=wanted.plan.version)
             await self._configure(wanted)
         behind = self.lag.behind_since(now)
-        if (behind is not None) != (self.behind_since is not None):
+        if (behind is not None) != self.behind:
             await self._warn(behind, now)
 
     async def _warn(self, behind: float | None, now: float) -> None:
         since = timezone.now() - timedelta(seconds=now - behind) if behind is not None else None
         await together(standing.set_behind, self.kind, self.member.pk, self.channel_name, since)
-        self.behind_since = since.timestamp() if since is not None else None
-        logger.warning("member_behind" if since is not None else "member_caught_up", member=self.member.name)
+        self.behind = since is not None
+        logger.warning("member_behind" if self.behind else "member_caught_up", member=self.member.name)
         await self._tell_browsers(True)
 
     async def _leave(self, code: int) -> None:

@@ -46,8 +46,8 @@ def comparisons(promise: Promise) -> Iterable[tuple[str, str, dict[str, Any], fl
 def expectations(found: Simulated, by: Mapping[tuple[str, str], float]) -> dict[str, dict[str, Any]]:
     """Return a simulation's answer as it is stored, by application.
 
-    It has ``items_per_s``, and for each figure ``expected``, ``interval`` and ``simulated``, the
-    interval before its correction; None for an accuracy where nothing was in time.
+    It has ``items_per_s``, and for each figure ``expected``, ``interval`` and ``simulated``, the interval before its
+    correction; None for an accuracy where nothing was in time.
 
     Args:
         by: corrections by application and figure.

@@ -74,7 +74,7 @@ def test_a_lost_device_and_left_out_demand_are_said_first(digits):
 
 
 def test_plans_that_move_nothing_are_marked_so(digits):
-    assert [make_plan("period").changed for _ in range(3)] == [True, False, False]
+    assert [make_plan("manual").changed for _ in range(3)] == [True, False, False]
     trail = trail_of(Plan.objects.first())
     assert trail.moves == [] and trail.limit == []
     assert "no device changed" in trail.sentence and "stays at 100.0%" in trail.sentence

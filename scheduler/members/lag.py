@@ -28,14 +28,9 @@ class Lag:
         self._sent_at = now
 
     def report(self, held: str | None, wanted: str, taken_at: float, now: float) -> bool:
-        """Compare what the member held at ``taken_at`` with what it should hold.
+        """Whether to answer a member that held the hash ``held`` at ``taken_at`` with the configuration wanted.
 
-        Args:
-            held: hash of the member's configuration; None: the member does not report it.
-            wanted: hash of the configuration that it should hold.
-
-        Returns:
-            Whether to answer with the configuration that it should hold.
+        ``held`` is None of a member that does not report it.
         """
         if held is None or held == wanted:
             self.since = None

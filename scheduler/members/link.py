@@ -71,6 +71,7 @@ class AcceptedLink:
     """One member's websocket. A kind's messages are its subclass's."""
 
     kind: type[Node] | type[Gateway]
+    decode: Callable[[str], control.FromMember]
 
     def __init__(self, scope: dict[str, Any], send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         self._send = send
@@ -85,7 +86,7 @@ class AcceptedLink:
         self.seen_at = 0.0
         self.lag = Lag()
         self.sent_hash = ""
-        self.behind_since: float | None = None
+        self.behind = False
         self.certify_from = math.inf
 
     @classmethod
@@ -185,12 +186,9 @@ class AcceptedLink:
         return await self.losses.attempt(doing, what, self.member.name)
 
     async def announce(self, doing: Callable[[], Awaitable[None]], what: str) -> bool:
-        """Do what needs Redis, which others would learn without it, too.
+        """Do what needs Redis, which others would learn without it, too; whether it succeeded.
 
         Not while Redis fails: each call would wait for its time-out, and the member for all of them.
-
-        Returns:
-            Whether it succeeded.
         """
         return not troubles.pausing(troubles.REDIS) and await self._attempt(doing(), what)
 
@@ -215,15 +213,8 @@ class AcceptedLink:
     async def _join(self, message: control.Join) -> bool:
         """Whether the member was admitted, if only to wait."""
         try:
-            admitted = await together(
-                admission.admit,
-                self.kind,
-                self.identity,
-                message.name,
-                self.channel_name,
-                message.machine,
-                message.release,
-            )
+            who = self.kind, self.identity, message.name, self.channel_name, message.machine, message.release
+            admitted = await together(admission.admit, *who)
         except admission.Refused as error:
             await self.turn_away(control.CLOSE_UNAUTHORIZED, str(error))
             return False
@@ -330,16 +321,9 @@ class AcceptedLink:
             await live.publish_async("changed", {"kind": self.kind.word, "ref": self.member.name})
             return
         row = await in_thread(standing.row_of)(self.kind, self.member.pk)
-        await live.publish_async(
-            "member",
-            {
-                "kind": self.kind.word,
-                "name": self.member.name,
-                "state": row.state if row is not None else None,
-                "connected": connected,
-                "behind_since": self.behind_since if connected else None,
-            },
-        )
+        state = row.state if row is not None else None
+        member = {"kind": self.kind.word, "name": self.member.name, "state": state, "connected": connected}
+        await live.publish_async("member", member)
 
     # --- to the member ------------------------------------------------------------------------------------------------
 
@@ -361,15 +345,12 @@ class AcceptedLink:
             logger.info("configuration_repeated", member=self.member.name, held=held, plan=wanted.plan.version)
             await self._configure(wanted)
         behind = self.lag.behind_since(now)
-        if (behind is not None) != (self.behind_since is not None):
-            await self._warn(behind, now)
-
-    async def _warn(self, behind: float | None, now: float) -> None:
-        since = timezone.now() - timedelta(seconds=now - behind) if behind is not None else None
-        await together(standing.set_behind, self.kind, self.member.pk, self.channel_name, since)
-        self.behind_since = since.timestamp() if since is not None else None
-        logger.warning("member_behind" if since is not None else "member_caught_up", member=self.member.name)
-        await self._tell_browsers(True)
+        if (behind is not None) != self.behind:
+            since = timezone.now() - timedelta(seconds=now - behind) if behind is not None else None
+            await together(standing.set_behind, self.kind, self.member.pk, self.channel_name, since)
+            self.behind = since is not None
+            logger.warning("member_behind" if self.behind else "member_caught_up", member=self.member.name)
+            await self._tell_browsers(True)
 
     async def _leave(self, code: int) -> None:
         # It would connect again what is left below.
@@ -384,9 +365,6 @@ class AcceptedLink:
         logger.info("member_left", kind=self.kind.word, name=self.member.name, code=code)
 
     # --- of a kind ----------------------------------------------------------------------------------------------------
-
-    def decode(self, text: str) -> control.FromMember:
-        raise NotImplementedError
 
     def store_join(self) -> None:
         """Store the join message, within the transaction of the admission."""

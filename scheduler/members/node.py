@@ -24,15 +24,12 @@ JOBS_DIFFER_S = 3.0
 
 
 class NodeLink(AcceptedLink):
-    kind = Node
+    kind, decode = Node, staticmethod(control.decode_from_node)
 
     def __init__(self, *connection) -> None:
         super().__init__(*connection)
         self.running: dict[int, int] | None = None
         self.jobs_differ = Lasting(JOBS_DIFFER_S)
-
-    def decode(self, text: str):
-        return control.decode_from_node(text)
 
     def store_join(self) -> None:
         self.divided = devices.sync(self.member, self.join_message.devices, self.join_message)

@@ -173,11 +173,7 @@ def simulated(world: World, step: Callable[[float], None] | None = None, windows
 
 
 def run_window(
-    world: World,
-    length: int,
-    seed: int,
-    arrivals: Trace | None = None,
-    progress: Callable[[float], None] | None = None,
+    world: World, length: int, seed: int, arrivals: Trace | None = None, progress: Callable[[float], None] | None = None
 ) -> list[tuple[float, float, float]]:
     """Simulate one window.
 

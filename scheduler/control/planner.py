@@ -99,13 +99,7 @@ def estimated(
     now: int,
     observed: Mapping[str, float] | None = None,
 ) -> Estimates:
-    """Estimate demand from arrivals, recorded or imagined.
-
-    Args:
-        arrivals: (t, {application: items}), oldest first.
-        now: the current second, on the clock of ``arrivals``.
-        observed: rates that bursts reported, items/s by application.
-    """
+    """As :func:`.demand.estimates` does, by this appliance's settings; arrivals are recorded or imagined."""
     chosen = settings.NEREUS
     return estimates(arrivals, names, now, observed, chosen.plan_period_s, chosen.demand_quantile)
 

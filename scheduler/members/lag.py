@@ -44,25 +44,3 @@ class Lag:
     def behind_since(self, now: float) -> float | None:
         """Since when it is so far behind that an operator must know."""
         return self.since if self.since is not None and now - self.since >= WARN_AFTER_S else None
-
-
-class Lasting:
-    """Whether a condition has held for ``seconds`` without a break.
-
-    Restarts after it returns True.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._since: float | None = None
-
-    def holds(self, condition: bool, now: float) -> bool:
-        if not condition:
-            self._since = None
-            return False
-        if self._since is None:
-            self._since = now
-        if now - self._since < self._seconds:
-            return False
-        self._since = now
-        return True

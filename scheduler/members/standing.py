@@ -39,12 +39,7 @@ class Standing(Enum):
 
 
 def standing(row: Row | None, channel: str, claims: bool) -> Standing:
-    """The standing of a connection.
-
-    Args:
-        row: None: the member was deleted.
-        claims: the connection began with a claim that was not accepted yet.
-    """
+    """The standing of a connection; ``claims``: it began with a claim that was not accepted yet."""
     if row is None or row.state == Member.State.REVOKED:
         return Standing.REVOKED
     if claims and row.channel != channel:

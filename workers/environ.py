@@ -17,9 +17,14 @@ from .addresses import Address
 PREFIX = "NEREUS_"
 #: variables that nothing reads any more, and why
 RETIRED = {
+    "BLOB_TRANSFERS": "eight files are sent at a time",
     "COMPILED": "the query path is no longer compiled",
     "FORECASTER": "demand is forecast by level and trend; simulations have the other forecasters",
     "HEADROOM": "demand is planned for by its quantile (NEREUS_DEMAND_QUANTILE)",
+    **dict.fromkeys(
+        ("INFADAPTER_ALPHA", "INFADAPTER_BETA", "INFADAPTER_GAMMA", "INFADAPTER_CORES"),
+        "InfAdapter's weights and cores are those of its paper",
+    ),
     "STRATEGY": "NEREUS_STACK chooses how the cluster plans",
     "ROUTING": "it is part of the stack (NEREUS_STACK)",
 }

@@ -22,7 +22,7 @@ from .protocol.specs import DeviceInfo
 #: the settings that an executor reads
 SETTINGS = ("NEREUS_CONFINE_EXECUTORS", "NEREUS_LOG_LEVEL", "NEREUS_PROFILE_SHARE", "NEREUS_QUEUE_ROWS")
 #: folders of this package whose code an executor runs
-_FOLDERS = (".", "confinement", "executor", "protocol", "dispatch", "trust")
+_FOLDERS = (".", "confinement", "executor", "protocol", "dispatch", "net", "trust", "v2")
 _LIBRARIES = ("cryptography", "msgspec", "numpy", "onnxruntime", "onnxruntime-gpu", "uvloop")
 
 

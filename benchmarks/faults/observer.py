@@ -116,7 +116,7 @@ def _read(rest: httpx2.Client, version: int) -> Planned:
     residents = [
         (resident["variant"], device["device"])
         for device in wire["devices"]
-        for resident in (*device["residents"], *device["standby_residents"])
+        for resident in (*device["residents"], *device["relief"])
     ]
     made = datetime.fromisoformat(plan["created"]).timestamp()
     return Planned(

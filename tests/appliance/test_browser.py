@@ -69,6 +69,8 @@ def test_a_dropped_model_goes_from_file_to_first_answer_on_one_page(appliance, p
         assert answer.status_code == 201
     page.goto("/applications/uploaded/")
     at("upload-link").click()
+    # With its scripts, which take what is dropped.
+    page.wait_for_url("**/upload/")
     packed = base64.b64encode(model.read_bytes()).decode()
     assert page.locator("[data-drop]").evaluate(DROP, [model.name, packed]) == model.name
     expect(at("upload-name")).to_have_value(model.stem)

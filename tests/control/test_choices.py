@@ -147,10 +147,10 @@ def test_operator_preferences_are_part_of_the_problem(digits):
 
 def test_an_excluded_variant_stands_by_nowhere(digits):
     _, quick, good = digits
-    relieved = [d["standby_residents"] for d in make_plan("manual").wire["devices"]]
+    relieved = [d["relief"] for d in make_plan("manual").wire["devices"]]
     assert any(relieved)
     Variant.objects.filter(pk=quick.pk).update(excluded=True)
     plan = make_plan("change")
-    assert not any(device["standby_residents"] for device in plan.wire["devices"])
+    assert not any(device["relief"] for device in plan.wire["devices"])
     for device in contents.node_config(Node.objects.get().pk, contents.read().shared).plan.devices:
         assert device.may_stay == (good.pk,)

@@ -143,19 +143,19 @@ def test_two_reports_in_one_second_are_not_taken_for_twice_the_demand():
 def test_the_fastest_variant_stands_by_where_it_is_not_placed(digits):
     for device in make_plan("manual").wire["devices"]:
         assert [r["variant"]["name"] for r in device["residents"]] == ["good"]
-        assert [r["variant"]["name"] for r in device["standby_residents"]] == ["quick"]
+        assert [r["variant"]["name"] for r in device["relief"]] == ["quick"]
 
 
 def test_published_stacks_hold_nothing_that_their_strategies_do_not_ask_for(digits):
     choices.change("proteus", "a test")  # one variant a device
     for device in make_plan("manual").wire["devices"]:
         assert [r["variant"]["name"] for r in device["residents"]] == ["good"]
-        assert not device["standby_residents"]
+        assert not device["relief"]
 
 
 def test_nothing_stands_by_where_memory_has_no_room_for_it(digits):
     Device.objects.update(memory_bytes=2**20 + 2**19)
-    assert not any(device["standby_residents"] for device in make_plan("manual").wire["devices"])
+    assert not any(device["relief"] for device in make_plan("manual").wire["devices"])
 
 
 def test_a_device_that_is_down_is_planned_without(digits):

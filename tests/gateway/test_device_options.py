@@ -60,7 +60,7 @@ def test_batches_end_within_the_slo_and_within_what_executors_take(world):
     # Three rows are not profiled; between two and four the time rises evenly.
     assert world.offered((1, "app"), (2, "app"), (3, "other")) == {"app": [(1, 2)], "other": [(3, 1)]}
     world.options.configure({"app": application(slo_s=5.0)}, 3)
-    assert world.offered((1, "app"), (2, "app")) == {"app": [(1, 3)]}
+    assert world.offered((1, "app"), (2, "app")) == {"app": [(1, 3), (2, 3)]}
 
 
 def test_expected_is_the_median_and_what_a_batch_needs_around_its_run(world):

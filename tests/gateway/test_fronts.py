@@ -134,12 +134,14 @@ async def test_the_first_gateway_waits_no_longer_than_its_grace_for_others_that_
 
 
 async def test_each_front_knows_the_totals_of_all_others(tmp_path):
-    """Also of those that have ended."""
+    """Also of those that have ended; one that connects again is counted once."""
     fronts, path = core(), tmp_path / "core"
     await fronts.listen(path)
     links = [CoreLink(Endpoint(f"unix:{path}"), Hello("front", name), front=None) for name in ("two", "three")]
     owns = [
-        FrontTotals({"a": ApplicationTotals(in_time=10**n, success_s=0.5, last_success_unix=100.0 + n)}, {"k": 10**n})
+        FrontTotals(
+            {"a": ApplicationTotals(in_time=10**n, success_s=0.5, last_success_unix=100.0 + n)}, {"k": 10**n}, n
+        )
         for n in range(3)
     ]
     for link in links:
@@ -154,10 +156,15 @@ async def test_each_front_knows_the_totals_of_all_others(tmp_path):
     await eventually_async(lambda: known() == [(110, 110), (101, 101), (11, 11)])
     total = fronts.elsewhere.applications["a"]
     assert (total.success_s, total.last_success_unix) == (1.0, 102.0)
+    await links.pop().close()
+    await eventually_async(lambda: len(fronts.local) == 1)
+    links.append(CoreLink(Endpoint(f"unix:{path}"), Hello("front", "three"), front=None))
+    links[1].start()
+    await eventually_async(lambda: len(fronts.local) == 2 and known() == [(110, 110), (101, 101), (11, 11)])
     owns.pop()
     await links.pop().close()
     await eventually_async(lambda: len(fronts.local) == 1)
-    owns[1] = FrontTotals({"a": ApplicationTotals(in_time=20), "b": ApplicationTotals(failed=1)}, {"k": 20})
+    owns[1] = FrontTotals({"a": ApplicationTotals(in_time=20), "b": ApplicationTotals(failed=1)}, {"k": 20}, 1)
     await eventually_async(lambda: known() == [(120, 120), (101, 101)])
     assert fronts.elsewhere.applications["b"].failed == 1
     await links[0].close()

@@ -230,6 +230,17 @@ def test_fronts_share_a_rate_by_where_the_queries_are(clock):
     assert tables[2].by_hash.get("k").part == pytest.approx(0.25 / 4)
 
 
+def test_totals_of_others_that_come_late_move_no_part(clock):
+    table = KeyTable()
+    table.configure({"k": KeyLimits(rate=100, burst=100)})
+    parts = []
+    for elsewhere in (30, 60, 90, 90, 150, 150, 210):
+        admitted(table, 1, 10, clock)
+        table.second({}, {"k": elsewhere}, 4)
+        parts.append(table.by_hash["k"].part)
+    assert all(0.2 <= part <= 0.34 for part in parts), parts
+
+
 def test_a_share_holds_while_the_application_refuses_and_no_longer(clock):
     table = KeyTable()
     table.configure({"k": KeyLimits(share=0.5)})

@@ -231,6 +231,31 @@ def test_a_rotation_that_is_cut_off_is_completed_or_never_was(tmp_path, monkeypa
     assert (before.get_ca_certs() == new.get_ca_certs()) is (writes == 0)
 
 
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_an_authority_that_the_release_before_rotated_keeps_its_clients(tmp_path, cut_off):
+    """Also where its rotation was cut off."""
+    _, before = serve_and_trust(tmp_path)
+    own = own_server.own(settings(tmp_path))
+    if cut_off:
+        # The next one is whole, and its key alone in place.
+        successor = own_server.Authority.make(before=own_server.Authority.load(own.authority_key_file.read_bytes())).pem
+        key = own_server.blocks(successor)
+        (own.authority_file.parent / "authority-next.pem").write_bytes(b"".join(key[:3]))
+    else:
+        own_server.rotate_own(settings(tmp_path, TLS="on"), authority=True)
+        key = own_server.blocks(own.authority_key_file.read_bytes())
+        (own.authority_file.parent / "authority-cross.pem").write_bytes(key[2])
+    own.authority_key_file.write_bytes(key[0])
+    shown = own.shown_authority()
+    again, after = serve_and_trust(tmp_path)
+    assert len(own_server.blocks(own.shown_authority())) == 2 > len(own_server.blocks(shown))
+    assert handshake(again.context, after)
+    own.ensure([*box_names(), "another.example.com"])
+    again.refresh()
+    assert handshake(again.context, before) and handshake(again.context, after)
+    assert not (own.authority_file.parent / "authority-next.pem").exists()
+
+
 def test_a_server_that_runs_for_years_renews_its_certificate(tmp_path, monkeypatch):
     server, client = serve_and_trust(tmp_path)
     began, serials = datetime.datetime.now(UTC), []

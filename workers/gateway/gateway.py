@@ -115,6 +115,7 @@ class Gateway:
         pages = OpenPages(self._metadata, self._page, MetricsAccess.of(settings))
         rest = Rest(front, self._metadata, metrics, sizes, self._parsing, pages)
         self._http = HttpServer(rest, _http_limits(settings))
+        self._began = time.monotonic()
         self._calls = Rpc(front, self._metadata, metrics, sizes, self._parsing)
         self._rpc = GrpcServer(self._calls, _grpc_limits(settings))
         self._ticker: asyncio.Task | None = None
@@ -246,7 +247,7 @@ class Gateway:
         self._calls.second()
         accounts, keys, chosen = self._front.accounts, self._front.keys, self._cores.chosen
         stats = accounts.take_second(self._front.catalog.applications)
-        self._totals.share(FrontTotals(accounts.totals, keys.asked))
+        self._totals.share(FrontTotals(accounts.totals, keys.asked, self._began))
         keys.second(accounts.totals, self._totals.elsewhere.keys, self._options.settings.gateways)
         if isinstance(chosen, CoreLink):
             # Demand counts where it is decided on.

@@ -20,6 +20,8 @@ from .errors import Forbidden, GatewayError, OverShare, RateLimited, Unauthentic
 REFUSING_S = 2.0
 #: seconds of answers from which capacity is the best one
 CAPACITY_S = 10
+#: seconds of queries by which fronts share a key's rate: totals of the others come once a second, sometimes not in time
+PART_S = 3
 #: least part of its rate that a key has at each of N fronts, so that a new connection there begins: 1 / (4 N)
 LEAST_PART = 0.25
 
@@ -43,7 +45,7 @@ class LimitedKey:
         part: of the rate, here.
     """
 
-    __slots__ = ("_at", "_before", "_rows", "_table", "_tokens", "asked", "limits", "part")
+    __slots__ = ("_at", "_counts", "_rows", "_table", "_tokens", "asked", "limits", "part")
 
     def __init__(self, limits: KeyLimits, table: KeyTable):
         self.limits = limits
@@ -52,8 +54,8 @@ class LimitedKey:
         self._table = table
         self._tokens = self._burst()
         self._at = time.monotonic()
-        #: queries here and elsewhere at the end of the last second
-        self._before = 0, 0
+        #: queries here and elsewhere at the end of each second
+        self._counts = deque([(0, 0)], maxlen=PART_S + 1)
         #: admitted in the present second, by application
         self._rows: dict[str, int] = {}
 
@@ -96,9 +98,9 @@ class LimitedKey:
 
     def second(self, elsewhere: int, fronts: int) -> None:
         self._rows.clear()
+        self._counts.append((self.asked, elsewhere))
         # A front that was started again counts from 0.
-        here, there = self.asked - self._before[0], max(0, elsewhere - self._before[1])
-        self._before = self.asked, elsewhere
+        here, there = [max(0, now - before) for before, now in zip(self._counts[0], self._counts[-1], strict=True)]
         if fronts > 1 and (here or there):
             self.part = max(here / (here + there), LEAST_PART / fronts)
 

@@ -172,7 +172,8 @@ class Fronts:
         self._fronts: dict[FrameConnection, RemoteFront] = {}
         self._stats: list[dict[str, ApplicationStats]] = []
         #: totals of this box's fronts that have ended
-        self._ended = FrontTotals()
+        #: totals of fronts whose connections ended, by their process
+        self._ended: dict[float, FrontTotals] = {}
         self._server: asyncio.Server | None = None
 
     async def listen(self, path: Path) -> None:
@@ -223,13 +224,13 @@ class Fronts:
     @property
     def elsewhere(self) -> FrontTotals:
         """Totals of this box's other fronts."""
-        return added([self._ended, *(front.totals for front in self.local)])
+        return added([*self._ended.values(), *(front.totals for front in self.local)])
 
     def share(self, own: FrontTotals) -> None:
         """Send each front of this box the totals of all others."""
         local = self.local
         for front in local:
-            front.send(added([own, self._ended, *(other.totals for other in local if other is not front)]))
+            front.send(added([own, *self._ended.values(), *(other.totals for other in local if other is not front)]))
 
     def take_stats(self) -> list[dict[str, ApplicationStats]]:
         taken, self._stats = self._stats, []
@@ -254,6 +255,7 @@ class Fronts:
             self._stats.append(message.applications)
         elif isinstance(message, FrontTotals) and front is not None and not connection.remote:
             front.totals = message
+            self._ended.pop(message.began, None)
         elif isinstance(message, Hello) and front is None:
             connection.check_hello(message, "front")
             connection.peer = message
@@ -271,7 +273,7 @@ class Fronts:
         front = self._fronts.pop(connection, None)
         if front is not None:
             front.lost()
-            self._ended = added([self._ended, front.totals])
+            self._ended[front.totals.began] = front.totals
             logger.warning("front_lost", name=connection.peer.name, reason=str(error or ""))
 
 

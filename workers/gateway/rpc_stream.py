@@ -36,7 +36,7 @@ class Reply(Protocol):
     """A call, or a query of a stream."""
 
     def settle(self, outcome: Rendered) -> None:
-        pass
+        """Take the outcome; called once."""
 
 
 class _StreamQuery:

@@ -108,6 +108,7 @@ class FrontTotals(Frame, frozen=True):
 
     applications: dict[str, ApplicationTotals] = {}
     keys: dict[str, int] = {}  # queries by hash of each API key with a rate
+    began: float = 0.0  # of the front's process, on the clock of the box, since when they count
 
 
 class Configure(Frame, frozen=True):

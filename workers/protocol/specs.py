@@ -122,8 +122,8 @@ class DevicePlan(msgspec.Struct, frozen=True):
     endpoint: str
     residents: tuple[Resident, ...]
     revisit_s: float = 0.0  # longest time between two slices of a resident; 0: the device is not shared
-    may_stay: tuple[int, ...] | None = None
-    standby_residents: tuple[Resident, ...] = ()
+    may_stay: tuple[int, ...] | None = msgspec.field(default=None, name="standby")
+    standby_residents: tuple[Resident, ...] = msgspec.field(default=(), name="relief")
     node: str = ""
     address: str = ""
 

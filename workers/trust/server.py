@@ -56,6 +56,9 @@ class OwnCertificate:
         self.authority_key_file = folder / "authority-key.pem"
         #: key and certificate chain in one file, so that all are replaced at once
         self.server_file = folder / "server.pem"
+        # Release 0.2.0 stored the key alone, by whom the authority is certified, and one that is not in use yet.
+        self._cross_file = folder / "authority-cross.pem"
+        self._next_file = folder / "authority-next.pem"
 
     def ensure(self, names: Iterable[str], now: datetime.datetime | None = None) -> bool:
         """Make the missing files, and renew the server certificate if it ends soon or lacks one of ``names``.
@@ -117,7 +120,7 @@ class OwnCertificate:
         if server is None or server.not_valid_after_utc - max(now, RELEASED) < RENEW_BEFORE:
             return False
         stored = blocks(disk.read(self.authority_key_file) or b"")
-        if shown is None or (len(stored) > 1 and stored[1] != shown):
+        if shown is None or shown not in stored[1:2] or self._next_file.exists():
             return False
         authority = _certificate(shown)
         issued = authority is not None and issued_by(server, authority)
@@ -134,6 +137,9 @@ class OwnCertificate:
 
     def _authority(self) -> Authority:
         """The authority, made if there is none; a replacement that was cut off is completed."""
+        if (cut_off := disk.read(self._next_file)) is not None:
+            self._store(Authority.load(cut_off))
+            self._next_file.unlink()
         stored, shown = disk.read(self.authority_key_file), disk.read(self.authority_file)
         if shown is None:
             # Where a first start was cut off between the two files, no client has the authority yet.
@@ -141,8 +147,8 @@ class OwnCertificate:
         try:
             if stored is None:
                 raise CertificateError("its key is missing")
-            # Release 0.2.0 stored the key alone.
-            authority = Authority.load(stored if len(blocks(stored)) > 1 else stored + shown)
+            alone = len(blocks(stored)) < 2
+            authority = Authority.load(stored + shown + (disk.read(self._cross_file) or b"") if alone else stored)
             if shown not in (public_pem(authority.certificate), *authority.earlier[1:]):
                 raise CertificateError("certificate and key do not belong together")
         except CertificateError as error:

@@ -116,9 +116,13 @@ def in_force(stack: str, latest: Plan | None) -> Allocation | None:
 
 
 def _repeats(latest: Plan, made: Allocation, problem: Problem, devices: list[registry.Device]) -> bool:
-    """Whether another plan would say what the latest one says, which itself changed nothing."""
+    """Whether another plan would say what the latest one says, which itself said what the one before it says."""
     # A strategy that was refused, ran out of time, or waits before it removes something is asked again.
     if latest.changed or made.refused or made.cut_short or made.surplus_since:
+        return False
+    # Strategies read the rates of the plan in force, too.
+    before = trail.before(latest)
+    if before is None or before.allocation["placements"] != latest.allocation["placements"]:
         return False
     stored = builtins(problem)
     # Problems are megabytes, and mostly differ by their demand.

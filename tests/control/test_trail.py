@@ -88,7 +88,7 @@ def test_a_plan_is_explained_for_as_long_as_it_is_kept(digits, monkeypatch):
     plan = make_plan("burst", "digits")
     explained = trail_of(plan)
     for _ in range(2):
-        make_plan("period")
+        make_plan("manual")
     retention.enforce()
     plan = Plan.objects.get(pk=plan.pk)
     assert plan.problem == {} and trail_of(plan) == explained

@@ -32,7 +32,7 @@ KEEP_PROBLEMS = 200
 KEEP_JOBS = 1000
 #: promises, which are a few kilobytes each, and answers to what-ifs
 KEEP_PROMISES, KEEP_WHAT_IFS = 2000, 100
-#: entries of the admin pages' own log, and marks of the history
+#: entries of the admin pages' own log; people's notes in the history, and its other marks
 KEEP_ADMIN_LOG, KEEP_MARKS = 10_000, 20_000
 #: a name that this many folds did not use is in no row of the history
 UNUSED_FOLDS = 2 * TIERS[-1].keep * TIERS[-1].resolution // TIERS[0].resolution
@@ -65,7 +65,8 @@ def enforce() -> None:
         "sessions": _sessions(),
         "admin_log": _beyond(LogEntry.objects.order_by("-pk"), KEEP_ADMIN_LOG),
         "members": _strangers(),
-        "marks": _beyond(Mark.objects.order_by("-pk"), KEEP_MARKS),
+        "notes": _beyond(Mark.objects.filter(kind=Mark.Kind.NOTE).order_by("-pk"), KEEP_MARKS),
+        "marks": _beyond(Mark.objects.exclude(kind=Mark.Kind.NOTE).order_by("-pk"), KEEP_MARKS),
         "history_names": _history_names(),
         **{f"history_{each}s": _beyond(rows.filter(resolution=each), keep) for each, keep in TIERS},
     }

@@ -50,17 +50,21 @@ def _key(pk: int) -> str:
 
 
 def _waiting(pk: int) -> dict[str, dict[str, Any]]:
-    """A webhook's deliveries that wait, by id: ``at`` (stamp), ``event``, ``tries`` that failed, when ``again``."""
+    """A webhook's deliveries that wait, by id: ``since``, ``event``, ``tries`` that failed, when ``again``.
+
+    Boxes that share a Redis share no steady clock: moments are by the wall clock, give or take its errors.
+    """
     client, key = live.client(), _key(pk)
     found = {delivery: json.loads(text) for delivery, text in client.hgetall(key).items()}
-    if lost := [delivery for delivery, kept in found.items() if clock.age(kept["at"]) > LOST_S]:
+    now = clock.wall()
+    if lost := [delivery for delivery, kept in found.items() if abs(now - kept.get("since", 0.0)) > LOST_S]:
         client.hdel(key, *lost)
     return {delivery: kept for delivery, kept in found.items() if delivery not in lost}
 
 
 def _keep(pk: int, text: str, tries: int = 0, again_s: float = 0.0) -> None:
-    body, client, key = json.loads(text), live.client(), _key(pk)
-    kept = {"at": clock.stamp(), "event": body["event"], "tries": tries, "again": clock.wall() + again_s}
+    body, client, key, now = json.loads(text), live.client(), _key(pk), clock.wall()
+    kept = {"since": now, "event": body["event"], "tries": tries, "again": now + again_s}
     client.hset(key, body["id"], json.dumps(kept))
     client.expire(key, LOST_S)
 

@@ -34,11 +34,7 @@ KEPT = Path("dist")
 
 
 def run(step: str, python: str, *options: str) -> tuple[int, dict[str, list[str]]]:
-    """Run pytest once.
-
-    Returns:
-        its exit status, and the tests with each outcome, which are none where it could not say.
-    """
+    """Run pytest once: its exit status, and the tests by outcome, none where it could not say."""
     print(f"\n{step}: pytest {' '.join(options)}", flush=True)
     file = KEPT / f"{step}.json"
     file.unlink(missing_ok=True)

@@ -17,13 +17,7 @@ COLOURS = ["color-contrast", "link-in-text-block"]
 
 
 def violations(page: InThread, without: str = "") -> list[str]:
-    """List violations in both themes: the rule, and the first elements that break it.
-
-    A theme changes nothing except for colours: the dark one is asked for theirs alone.
-
-    Args:
-        without: a selector of elements that are left out.
-    """
+    """Rules and the first elements that break them, but for ``without``; in the dark theme those of colours alone."""
     # Nothing fades while colours are compared.
     page.emulate_media(reduced_motion="reduce")
     left_out = {"exclude": [[without]]} if without and page.locator(without).count() else None

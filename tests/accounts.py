@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from django.contrib.auth.models import Group, User
+from django.test import Client
 
 from registry import members
 from registry.models import ApiToken
 
 
 def account(name: str, role: str | None = "operator", **more) -> User:
-    """An account with a role; None: without one."""
     user = User.objects.create_user(name, **more)
     if role is not None:
         user.groups.add(Group.objects.get_or_create(name=role)[0])
     return user
+
+
+def signed_in(role: str = "operator") -> Client:
+    client = Client()
+    client.force_login(account(role.replace(" ", "-"), role))
+    return client
 
 
 def bearer(user: User, role: str = "operator", **more) -> str:

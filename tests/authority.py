@@ -1,7 +1,4 @@
-"""A private authority as an organisation runs one.
-
-Its certificates last 90 days, and key and chain are in files of their own.
-"""
+"""A private authority as an organisation runs one: certificates of 90 days, key and chain in files of their own."""
 
 from __future__ import annotations
 
@@ -40,11 +37,7 @@ class Authority:
         key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
         usage = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
         pem = self._authority.issue(
-            key.public_key(),
-            [_general(name) for name in names],
-            (now - DAY, now + days * DAY),
-            (usage,),
-            names[0],
+            key.public_key(), [_general(name) for name in names], (now - DAY, now + days * DAY), (usage,), names[0]
         )
         serial = x509.load_pem_x509_certificate(pem).serial_number
         issued = Issued(self._folder / f"{stem}.pem", self._folder / f"{stem}-key.pem", serial)

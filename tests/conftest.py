@@ -22,11 +22,7 @@ from tools import chromium as debian
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_settings():
-    """Hash passwords quickly, and look for static files when they are asked for.
-
-    Passwords that were hashed by the default hasher are still read. A web process looks for all static files once, when
-    it starts; here each client of a test would.
-    """
+    """Hash passwords quickly, and look for static files when asked for, not once in each client of a test."""
     from django.conf import settings
     from django.test import override_settings
 
@@ -43,10 +39,7 @@ def django_db_keepdb() -> bool:
 
 @pytest.fixture(scope="session")
 def _migrated(tmp_path_factory) -> Iterator[tuple[Path, IO]]:
-    """Yield the path of the shared migrated database, and its lock, held at first.
-
-    One of pytest's processes makes the database for all.
-    """
+    """The migrated database's path and lock, held at first: one of pytest's processes makes it for all."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
@@ -57,10 +50,7 @@ def _migrated(tmp_path_factory) -> Iterator[tuple[Path, IO]]:
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings, _migrated):
-    """Let tests' databases skip syncs to disk, and copy the migrated one if it exists.
-
-    No test's own database has to outlive a power cut. Homes of other processes have databases of their own.
-    """
+    """Tests' databases, which outlive no power cut, skip syncs to disk and copy the migrated one if there."""
     from django.conf import settings
 
     database = settings.DATABASES["default"]
@@ -73,10 +63,7 @@ def django_db_modify_db_settings(django_db_modify_db_settings, _migrated):
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup, django_db_blocker, _migrated):
-    """Leave the test database as a start leaves a new one.
-
-    Django's permissions, which nothing here asks for, are not made again each time that a test's rows are deleted.
-    """
+    """Leave the test database as a start does, without permissions that each deletion of rows would make anew."""
     from django.contrib.auth.management import create_permissions
     from django.contrib.contenttypes.management import create_contenttypes
     from django.db.models.signals import post_migrate
@@ -95,10 +82,7 @@ def django_db_setup(django_db_setup, django_db_blocker, _migrated):
 
 @pytest.fixture(autouse=True)
 def _content_types_anew():
-    """Forget content types of earlier tests.
-
-    Their rows went with those tests' transactions, or were deleted.
-    """
+    """Forget content types of earlier tests, whose rows went with those tests."""
     from django.contrib.contenttypes.models import ContentType
 
     ContentType.objects.clear_cache()
@@ -106,10 +90,7 @@ def _content_types_anew():
 
 @pytest.fixture(scope="session")
 def redis_server():
-    """Run a real Redis where the settings expect it (the private socket).
-
-    It is flushed by :func:`clean_redis`.
-    """
+    """A real Redis on the private socket of the settings, flushed by :func:`clean_redis`."""
     from django.conf import settings
 
     socket = settings.REDIS_URL.removeprefix("unix://")
@@ -151,10 +132,7 @@ def later(monkeypatch):
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory) -> dict[str, Path]:
-    """Real ONNX classifiers of rising cost: quick, medium, heavy.
-
-    Their signature is ``x`` FP32 [-1, 4] -> ``y`` FP32 [-1, 3].
-    """
+    """ONNX classifiers of rising cost, quick, medium and heavy: ``x`` FP32 [-1, 4] -> ``y`` FP32 [-1, 3]."""
     folder = tmp_path_factory.mktemp("tiny")
     return {name: tiny.classifier(folder / f"{name}.onnx", work=work) for name, work in tiny.WORK.items()}
 

@@ -1,7 +1,4 @@
-"""A home folder for this session, and none of the caller's settings.
-
-It is loaded by pytest before Django's settings.
-"""
+"""A home folder for this session, without the caller's settings; loaded by pytest before Django's settings."""
 
 import atexit
 import contextlib
@@ -35,10 +32,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def _import_in_turn(worker: str, workers: int) -> None:
-    """Import all tests, beginning elsewhere than the other processes.
-
-    They would all compile each module at the same time; so most find it compiled.
-    """
+    """Begin elsewhere than the other processes, so that most modules are found compiled."""
     files = sorted(ROOT.rglob("test_*.py"))
     begin = len(files) * int(worker.removeprefix("gw")) // workers
     for path in [*files[begin:], *files[:begin]]:

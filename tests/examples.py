@@ -13,9 +13,5 @@ _MORE = 20
 
 
 def examples(count: int, **more: Any) -> settings:
-    """Settings of the profile, with a number of examples.
-
-    Args:
-        count: examples in the short form; the long form has 20 times as many.
-    """
+    """The profile's settings with ``count`` examples in the short form and 20 times as many in the long form."""
     return settings(max_examples=count * (_MORE if settings.default.max_examples > FEW else 1), **more)

@@ -71,13 +71,7 @@ COMMANDS = (
 
 
 class ForkedProcess:
-    """A process that a :class:`ForkServer` forked.
-
-    It is used like a :class:`subprocess.Popen`.
-
-    Attributes:
-        stdin, stdout, stderr: this side of the streams that were asked for as pipes, else None.
-    """
+    """A process of a :class:`ForkServer`, used like a :class:`subprocess.Popen`, with the pipes asked for."""
 
     def __init__(self, pid: int, ended: IO[bytes], streams: Sequence[IO | None]):
         self.pid = pid
@@ -106,11 +100,7 @@ class ForkedProcess:
         return self._code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it has ended; its exit status.
-
-        Raises:
-            subprocess.TimeoutExpired: it still runs after ``timeout`` seconds.
-        """
+        """Wait for its exit status; :class:`subprocess.TimeoutExpired` after ``timeout`` seconds."""
         ending = select.poll()
         ending.register(self._ended, select.POLLIN)
         if not ending.poll(None if timeout is None else 1000 * timeout):
@@ -250,11 +240,7 @@ def of_commands() -> ForkServer:
 
 
 def _serve(requests: socket.socket) -> list | None:
-    """Fork a process for each request until the other side closes.
-
-    Returns:
-        in a forked process its arguments, None where all is over.
-    """
+    """Fork a process for each request, which gets its arguments; None once the other side closes."""
     running: dict[int, tuple[int, int]] = {}
     poll = select.poll()
     poll.register(requests, select.POLLIN)

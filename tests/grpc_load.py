@@ -1,7 +1,4 @@
-"""A load over gRPC by real clients, and what became of every query.
-
-Each client has one channel for several addresses.
-"""
+"""A load over gRPC by real clients, each with one channel, and what became of every query."""
 
 from __future__ import annotations
 
@@ -36,17 +33,10 @@ def _request(application: str) -> bytes:
 
 
 class GrpcLoad:
-    """Each kind of client asks ``rate`` times a second until the end.
+    """Each kind of client asks ``rate`` times a second within the block; ``sent`` counts by client.
 
-    It is a context manager.
-
-    Args:
-        addresses: of gateways. A channel uses the first that it reaches, or all in turn (``round_robin``).
-        trust: authorities of the gateways' certificates (PEM), for TLS.
-
-    Attributes:
-        sent: queries by client.
-        errors: by client.
+    A channel uses the first of ``addresses`` that it reaches, or all in turn (``round_robin``). ``trust``: for TLS,
+    authorities as PEM.
     """
 
     def __init__(self, addresses: list[str], key: str, application: str, rate: float = 10, trust: str = ""):

@@ -20,17 +20,7 @@ from tests.running import v2_request
 
 @dataclass
 class Report:
-    """The outcomes of a load's queries.
-
-    Attributes:
-        statuses: answers by status.
-        errors: error texts.
-        variants: answers by variant.
-        slowest_s: the longest answer in seconds.
-        sent: queries sent.
-        unanswered: queries that never got an answer.
-        refused: connections that were refused before another address was asked.
-    """
+    """Answers by status and variant; ``refused``: connections before another address was asked."""
 
     statuses: Counter = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
@@ -46,14 +36,7 @@ class Report:
 
 
 class Load:
-    """Queries at ``rate`` a second from a thread of its own, until :meth:`stop`.
-
-    It is a context manager.
-
-    Args:
-        others: addresses beside ``url``.
-        trust: for https.
-    """
+    """Queries to ``url`` and ``others`` at ``rate`` a second from a thread of its own, within the block."""
 
     def __init__(
         self,

@@ -18,13 +18,12 @@ from tests.forked import of_commands
 from tests.running import bare_environment, free_ports
 
 MIGRATED = "migrated"
+#: for a subprocess: a user that is not root
+USER = {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []} if os.getuid() == 0 else {}
 
 
 def program(name: str) -> str:
-    """Return the path of one of PostgreSQL's programs; empty: it is not installed.
-
-    Debian keeps most of them out of PATH.
-    """
+    """The path of one of PostgreSQL's programs, which Debian keeps out of PATH; empty: not installed."""
     return shutil.which(name) or str(max(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), default=""))
 
 
@@ -37,8 +36,7 @@ class Server:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="np-"))
         (self.port,) = free_ports(1)
-        self._user = {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid} if os.getuid() == 0 else {}
-        if self._user:
+        if USER:
             shutil.chown(self.folder, "nobody")
         password = self.folder / "password"
         password.write_text("word\n")
@@ -52,7 +50,7 @@ class Server:
         # Not captured by pipes: the server that pg_ctl starts would keep them open.
         with (self.folder / "output").open("ab") as output:
             command = [program(name), *arguments]
-            subprocess.run(command, check=True, cwd=self.folder, stdout=output, stderr=output, **self._user, **more)
+            subprocess.run(command, check=True, cwd=self.folder, stdout=output, stderr=output, **USER, **more)
 
     def start(self) -> None:
         options = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1 -c fsync=off"

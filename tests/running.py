@@ -1,7 +1,4 @@
-"""Questions of tests to a running appliance.
-
-The appliance itself is :mod:`tools.child`.
-"""
+"""Questions of tests to a running appliance, which is :mod:`tools.child`."""
 
 from __future__ import annotations
 
@@ -39,10 +36,7 @@ SIGNATURE = {
 
 @contextlib.contextmanager
 def serving(home: Path, models: dict[str, Path], **environment: str) -> Iterator[RunningAppliance]:
-    """A whole appliance that serves ``tiny``.
-
-    It is served even when late: what fails then failed for another reason than a busy machine.
-    """
+    """An appliance that serves ``tiny``, even late: what fails failed for another reason than a busy machine."""
     running = RunningAppliance(home, environment=environment)
     try:
         running.start()

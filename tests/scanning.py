@@ -12,10 +12,7 @@ PYTHON = Path(sys.prefix) / "scan" / "bin" / "python"
 
 
 def objections(ports: list[int], authority: Path) -> list[dict[str, str]]:
-    """List a scanner's objections for each port, by subject.
-
-    sslyze checks the ports by Mozilla's intermediate configuration.
-    """
+    """A scanner's objections for each port, by subject, by Mozilla's intermediate configuration."""
     assert PYTHON.exists(), "the scanner is not installed: make test does it"
     command = [str(PYTHON), "-I", __file__, str(authority), *map(str, ports)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -17,7 +17,6 @@ needs_headers = pytest.mark.skipif(not GENERIC.exists(), reason="no headers of t
 
 
 def generic() -> dict[str, int]:
-    """Numbers of system calls on 64-bit machines that have the generic table."""
     found = re.findall(r"^#define __NR(?:3264)?_(\w+)\s+(\d+)$", GENERIC.read_text(), re.MULTILINE)
     return {name: int(number) for name, number in found}
 

@@ -1,12 +1,8 @@
-"""Database and Redis over TLS with a private authority, on real servers.
-
-Options of their URLs pass through.
-"""
+"""Database and Redis over TLS with a private authority, on real servers; options of their URLs pass through."""
 
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import socket
 import ssl
@@ -24,23 +20,15 @@ from appliance import connections
 from appliance.redis_server import executable as redis_executable
 from tests.authority import Authority
 from tests.forked import of_commands
+from tests.postgresql import USER, program
 from tests.running import eventually, free_ports, redis_answers
 from workers.settings import SettingsError
-
-POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
-
-
-def as_user() -> dict:
-    if os.getuid() != 0:
-        return {}
-    user = pwd.getpwnam("nobody")
-    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
 @pytest.fixture(scope="module")
 def postgresql(tmp_path_factory):
     """(port, socket folder, authority) of a PostgreSQL that takes TLS alone over TCP."""
-    if POSTGRES is None:
+    if not program("initdb"):
         pytest.skip("no PostgreSQL on this box")
     folder = Path("/tmp") / f"nereus-pg-{os.getpid()}"
     folder.mkdir(mode=0o755)
@@ -50,13 +38,12 @@ def postgresql(tmp_path_factory):
     for source, name in parts:
         shutil.copy(source, folder / name)
     data = folder / "data"
-    if os.getuid() == 0:
-        user = as_user()
+    if USER:
         for path in (folder, *folder.iterdir()):
-            os.chown(path, user["user"], user["group"])
+            shutil.chown(path, USER["user"], USER["group"])
     (port,) = free_ports(1)
-    run = {"check": True, "capture_output": True, "cwd": folder, **as_user()}
-    subprocess.run([POSTGRES / "initdb", "-D", data, "-U", "nereus", "--auth=trust", "-N"], **run)
+    run = {"check": True, "capture_output": True, "cwd": folder, **USER}
+    subprocess.run([program("initdb"), "-D", data, "-U", "nereus", "--auth=trust", "-N"], **run)
     (data / "pg_hba.conf").write_text(
         "local all all trust\nhostssl all certified all cert\nhostssl all all all trust\n"
     )
@@ -66,9 +53,9 @@ def postgresql(tmp_path_factory):
     )
     options = f"-c ssl=on {files} -c listen_addresses=127.0.0.1 -p {port} -F"
     log = ["-l", folder / "log", "-w", "-t", "120"]
-    subprocess.run([POSTGRES / "pg_ctl", "-D", data, "-o", options, *log, "start"], **run)
+    subprocess.run([program("pg_ctl"), "-D", data, "-o", options, *log, "start"], **run)
     yield port, folder, authority
-    subprocess.run([POSTGRES / "pg_ctl", "-D", data, "-m", "immediate", "stop"], **run)
+    subprocess.run([program("pg_ctl"), "-D", data, "-m", "immediate", "stop"], **run)
     shutil.rmtree(folder)
 
 
@@ -121,7 +108,7 @@ def test_postgresql_knows_the_control_plane_by_a_client_certificate(postgresql, 
     assert done.stdout.strip() == "true", done.stderr[-2000:]
     # Backups reach it alike.
     given, _ = connections.libpq(connections.postgresql(known, authority.file))
-    dump = [POSTGRES / "pg_dump", "--no-password", "--schema-only", f"--dbname={given}"]
+    dump = [program("pg_dump"), "--no-password", "--schema-only", f"--dbname={given}"]
     assert (
         "PostgreSQL database dump complete" in subprocess.run(dump, check=True, capture_output=True, text=True).stdout
     )
@@ -136,27 +123,17 @@ def test_options_of_a_database_url_are_checked_and_its_password_is_not_printed(t
     assert done.returncode != 0 and "NEREUS_DATABASE_URL" in done.stderr and 'sslmod"' in done.stderr
     assert "secret" not in done.stderr
     made = connections.postgresql("postgresql://u:p%40@db.example:5433/n?application_name=x", tmp_path / "ca.pem")
-    assert (made["USER"], made["PASSWORD"], made["HOST"], made["PORT"], made["NAME"]) == (
-        "u",
-        "p@",
-        "db.example",
-        "5433",
-        "n",
-    )
+    given = {name: made[name] for name in ("USER", "PASSWORD", "HOST", "PORT", "NAME")}
+    assert given == {"USER": "u", "PASSWORD": "p@", "HOST": "db.example", "PORT": "5433", "NAME": "n"}
     assert {name: value for name, value in made["OPTIONS"].items() if name != "pool"} == {
         "application_name": "x",
         "connect_timeout": "10",
         "sslmode": "verify-full",
         "sslrootcert": str(tmp_path / "ca.pem"),
     }
-    for url in (
-        "postgresql://h:port/d",
-        "postgresql://h/d?=1",
-        "postgresql://u:secret@[::1/d",
-        "postgresql://h:99999/d",
-    ):
+    for end in ("h:port/d", "h/d?=1", "u:secret@[::1/d", "h:99999/d"):
         with pytest.raises(SettingsError, match="NEREUS_DATABASE_URL: must be postgresql://") as refused:
-            connections.postgresql(url, None)
+            connections.postgresql(f"postgresql://{end}", None)
         assert "secret" not in str(refused.value)
     # Sockets in the host's place, several hosts, options of the session.
     socket_url = "postgresql://u@%2Fvar%2Frun%2FPG/d?options=-c%20lock_timeout%3D5s"

@@ -1,7 +1,4 @@
-"""Every process may open as many files as it is permitted.
-
-That holds whatever the shell's or systemd's soft limit is.
-"""
+"""Every process may open as many files as permitted, whatever the shell's or systemd's soft limit."""
 
 from __future__ import annotations
 

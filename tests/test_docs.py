@@ -17,10 +17,7 @@ def test_the_settings_page_is_the_settings():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_that_a_page_names_exist(page: Path):
-    """Files that a page names exist.
-
-    Relative links are checked, and names in backquotes that begin with a folder of the repository.
-    """
+    """Relative links, and names in backquotes that begin with a folder of the repository."""
     text = page.read_text()
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
     names = [name for name in re.findall(r"`([\w./*-]+/[\w./*-]*)`", text) if (ROOT / name.split("/")[0]).is_dir()]

@@ -1,7 +1,4 @@
-"""Every module can be imported, and no modules import each other in a circle.
-
-Some are imported by a command or a plug-in only.
-"""
+"""Every module can be imported, also a command's or a plug-in's, and none in a circle."""
 
 from __future__ import annotations
 

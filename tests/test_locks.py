@@ -1,7 +1,5 @@
 """The lock: its files for pip say the same, and name public hosts alone."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

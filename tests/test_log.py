@@ -40,10 +40,7 @@ def refused(status: int, name: str = "django.request") -> logging.LogRecord:
 
 
 def test_a_day_of_requests_without_a_key_is_a_few_lines():
-    """A day of requests without a key is a few lines of the log.
-
-    There are 1,000 a second for 24 hours. The first one of each second is simulated, as the number makes no difference.
-    """
+    """1,000 a second for 24 hours; the first of each second is simulated, as the number makes no difference."""
     now = 0.0
     rate = LimitedRate(lambda: now)
     passed, counted = 0, 0

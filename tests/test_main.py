@@ -1,7 +1,5 @@
 """``make test`` fails for what fails twice, and never passes what did not run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,4 @@
-"""The clients that may read operating figures.
-
-They may by their address and by a name of the box, and not through a proxy.
-"""
+"""Clients may read operating figures by their address and a name of the box, and not through a proxy."""
 
 from __future__ import annotations
 

@@ -74,7 +74,6 @@ def test_a_hole_that_the_distribution_mended_is_none(tmp_path, monkeypatch):
 
 
 def alone(tmp_path: Path, monkeypatch) -> Path:
-    """A folder that is the only one in which programs are looked for."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setattr(redis_server, "_FOLDERS", ())

@@ -1,7 +1,4 @@
-"""Settings are parsed strictly and checked together.
-
-Every mistake is named with its variable and limit.
-"""
+"""Settings are parsed strictly and checked together; mistakes are named with their variable and limit."""
 
 import os
 import re
@@ -83,14 +80,16 @@ def test_all_mistakes_are_reported_at_once():
     assert len(caught.value.problems) == 3
 
 
-def test_a_forecaster_in_the_environment_is_named_and_not_used():
-    (warning,) = Settings.from_environ({"NEREUS_FORECASTER": "minute"}).warnings
-    assert warning.startswith("NEREUS_FORECASTER: no longer used; demand is forecast by level and trend")
-
-
-def test_a_retired_variable_warns_and_stops_nothing():
-    settings = Settings.from_environ({"NEREUS_COMPILED": "0"})
-    assert settings.warnings == ("NEREUS_COMPILED: no longer used; the query path is no longer compiled",)
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("COMPILED", "the query path is no longer compiled"),
+        ("FORECASTER", "demand is forecast by level and trend; simulations have the other forecasters"),
+    ],
+)
+def test_a_retired_variable_warns_and_stops_nothing(name, says):
+    (warning,) = Settings.from_environ({f"NEREUS_{name}": "0"}).warnings
+    assert warning == f"NEREUS_{name}: no longer used; {says}"
 
 
 def test_a_retired_variable_is_not_suggested():

@@ -1,7 +1,5 @@
 """The product's version stands in one place, and everything that shows it agrees."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 

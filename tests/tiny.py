@@ -13,10 +13,7 @@ WORK = {"quick": 1, "medium": 100, "heavy": 400}
 
 
 def classifier(path: Path, work: int = 1, features: int = 4, classes: int = 3, seed: int = 0, opset: int = 17) -> Path:
-    """Write a classifier, ``x`` FP32 [batch, features] -> ``y`` FP32 [batch, classes].
-
-    ``work`` repeats one shared hidden layer.
-    """
+    """``x`` FP32 [batch, features] -> ``y`` FP32 [batch, classes]; ``work`` repeats one shared hidden layer."""
     random = np.random.default_rng(seed)
     weights = {
         "w_in": random.normal(size=(features, 256)).astype(np.float32),

@@ -101,7 +101,9 @@ def plan(rest: httpx2.Client, options: Namespace) -> Shown:
         return Shown(found, ["A plan was requested." if found["requested"] else "A plan waits already."])
     version = options.version or _get(rest, "/plan/")["version"]
     found = _get(rest, f"/plans/{version}/trail/")
-    lines = [f"Plan {version}: {found['sentence']}", f"Limit: {found['limit']}"]
+    lines = [f"Plan {version}: {found['sentence']}"]
+    nothing = "nothing is missing" if found["demand"] else "not known"
+    lines += [f"Limit: {reason}" for reason in found["limit"] or [nothing]]
     lines += [price["sentence"] for price in found["prices"]]
     for move in found["moves"]:
         changes = [f"+ {name}" for name in move["loads"]] + [f"- {name}" for name in move["unloads"]]

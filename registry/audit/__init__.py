@@ -1,5 +1,5 @@
 """Audit: every change of what operators control.
 
 Each entry has who, what, before, after, when and from where. Entry points: :mod:`.tracking` records changes of rows by
-itself, :func:`.recording.record` anything else. Secrets are in none of them.
+itself, :func:`.recording.record` anything else. Entries contain no secrets.
 """

@@ -18,8 +18,8 @@ from scheduler.models import Plan
 from scheduler.presence import silence_counts
 from scheduler.words import several
 
-#: uploads and faults so long after the first of a mark are part of it
-TOGETHER = timedelta(minutes=1)
+#: uploads, and faults of a variant, so long after the first of a mark are part of it
+TOGETHER, FAULTS_TOGETHER = timedelta(minutes=1), timedelta(hours=1)
 
 
 def mark(kind: str, text: str, **more: Any) -> Mark:
@@ -65,9 +65,9 @@ def uploaded(sender: type[Variant], instance: Variant, created: bool, raw: bool 
 
 
 def faulted(sender: type[Fault], instance: Fault, created: bool, raw: bool = False, **_: Any) -> None:
-    """Mark a run that went wrong; those of a variant within a minute are one mark."""
+    """Mark a run that went wrong; those of a variant within an hour are one mark."""
     now, subject = timezone.now(), f"fault of {instance.variant}"
-    if not created or raw or Mark.objects.filter(subject=subject, at__gt=now - TOGETHER, at__lte=now).exists():
+    if not created or raw or Mark.objects.filter(subject=subject, at__gt=now - FAULTS_TOGETHER, at__lte=now).exists():
         return
     link = reverse("console:application", kwargs={"name": instance.variant.application.name})
     mark(Mark.Kind.LOST, f"{instance.variant} on {instance.device}: {instance.detail}", subject=subject, link=link)

@@ -87,7 +87,7 @@ class AcceptedLink:
         self.lag = Lag()
         self.sent_hash = ""
         self.behind = False
-        self.certify_from = math.inf
+        self.refused, self.certify_from = False, math.inf
 
     @classmethod
     async def serve(cls, scope: dict[str, Any], receive: Callable[[], Awaitable[dict[str, Any]]], send) -> None:
@@ -287,7 +287,8 @@ class AcceptedLink:
         registered = await configurations().registered()
         await self.follow(registered)
         row = registered.rows.get((self.kind, self.member.pk))
-        if row is not None and certificates.due(row, registered.authority, timezone.now()):
+        # The row has the certificate of the key before where the present one was refused.
+        if row is not None and (self.refused or certificates.due(row, registered.authority, timezone.now())):
             await self._certify()
 
     async def announce_change(self) -> None:
@@ -302,7 +303,8 @@ class AcceptedLink:
             await self.say(issued)
 
     def _certified(self, issued: control.IssuedCertificate) -> None:
-        pause = certificates.REFUSED_S if issued.refused else certificates.RENEW_EVERY_S
+        self.refused = bool(issued.refused)
+        pause = certificates.REFUSED_S if self.refused else certificates.RENEW_EVERY_S
         self.certify_from = time.monotonic() + pause
 
     def _standing(self, row: standing.Row | None) -> Standing:
@@ -346,11 +348,14 @@ class AcceptedLink:
             await self._configure(wanted)
         behind = self.lag.behind_since(now)
         if (behind is not None) != self.behind:
-            since = timezone.now() - timedelta(seconds=now - behind) if behind is not None else None
-            await together(standing.set_behind, self.kind, self.member.pk, self.channel_name, since)
-            self.behind = since is not None
-            logger.warning("member_behind" if self.behind else "member_caught_up", member=self.member.name)
-            await self._tell_browsers(True)
+            await self._warn(behind, now)
+
+    async def _warn(self, behind: float | None, now: float) -> None:
+        since = timezone.now() - timedelta(seconds=now - behind) if behind is not None else None
+        await together(standing.set_behind, self.kind, self.member.pk, self.channel_name, since)
+        self.behind = since is not None
+        logger.warning("member_behind" if self.behind else "member_caught_up", member=self.member.name)
+        await self._tell_browsers(True)
 
     async def _leave(self, code: int) -> None:
         # It would connect again what is left below.

@@ -175,7 +175,7 @@ def drifted(node: Node, message: control.Drift) -> None:
     pause = timedelta(seconds=DRIFT_PAUSE_S)
     if profile is None or timedelta(0) <= timezone.now() - profile.measured < pause:
         return
-    if _others_run_as_profiled(device, variant):
+    if _others_run_as_profiled(device):
         # The device is slow, not the profile wrong.
         return
     logger.info("drift", device=device.ref, variant=str(variant), ratio=round(message.ratio, 2))
@@ -183,7 +183,7 @@ def drifted(node: Node, message: control.Drift) -> None:
         order_next()
 
 
-def _others_run_as_profiled(device: Device, variant: Variant) -> bool:
+def _others_run_as_profiled(device: Device) -> bool:
     others = set(Device.objects.filter(type=device.type).exclude(pk=device.pk).values_list("ref", flat=True))
     ratios = {
         (stats["device"], ran["variant"]): ran["drift"]
@@ -192,7 +192,7 @@ def _others_run_as_profiled(device: Device, variant: Variant) -> bool:
         for ran in stats.get("variants", ())
         if ran.get("drift")
     }
-    return any(ref in others and pk == variant.pk and ratio <= AS_PROFILED for (ref, pk), ratio in ratios.items())
+    return any(ref in others and ratio <= AS_PROFILED for (ref, _), ratio in ratios.items())
 
 
 def order_next() -> None:

@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,23 @@ def staged(folder: Path | str) -> Iterator[Path]:
         OSError: the folder cannot be written; raised at the start of the block where that can be checked.
     """
     folder = Path(folder)
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:
-        yield Path(name)
-        goals = {path: folder / path.relative_to(name) for path in Path(name).rglob("*") if path.is_file()}
-        for goal in goals.values():
-            if goal.is_dir():
-                raise FileExistsError(f"{goal} is in the way: a folder")
-        for path, goal in goals.items():
-            goal.parent.mkdir(exist_ok=True)
-            os.replace(path, goal)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:
+            yield Path(name)
+            goals = {path: folder / path.relative_to(name) for path in Path(name).rglob("*") if path.is_file()}
+            for goal in goals.values():
+                if goal.is_dir():
+                    raise FileExistsError(f"{goal} is in the way: a folder")
+            for path, goal in goals.items():
+                goal.parent.mkdir(exist_ok=True)
+                os.replace(path, goal)
+    except BaseException:
+        with suppress(OSError):
+            for each in made:
+                each.rmdir()
+        raise
 
 
 def write(results: SimulationResults, folder: Path | str) -> Path:

@@ -17,8 +17,11 @@ const board = new Dashboard(live);
 const measuring = new Map(); // job -> profile event
 const drawn = new Map(); // variant -> its figure
 const slo = JSON.parse(document.getElementById("slo-json").textContent);
+const noCurves = document.getElementById("curves-empty");
+const noCurvesYet = [...noCurves.childNodes];
 let stored = []; // profiles, each with its place on the frontier
 let snapshotTimer = null;
+let asked = 0;
 
 const timeline = new Timeline(board, { application: name, standard: STANDARD_S, drawn: answeredBy });
 
@@ -31,12 +34,17 @@ function answeredBy({ byVariant }) {
 const any = (points) => (points ?? []).filter((point) => !point.size);
 
 async function readCurves() {
+  const mine = asked += 1;
   const of = encodeURIComponent(name);
   try {
     const [profiles, frontier] = await Promise.all([call("GET", `/api/v1/profiles/?application=${of}&limit=500`), call("GET", `/api/v1/applications/${of}/frontier/?limit=500`)]);
+    if (mine !== asked) return;
     stored = profiles.results.map((one) => ({ ...one, points: any(one.latencies), planned: frontier.results.find((each) => each.variant === one.variant && each.device_type === one.device_type) }));
+    noCurves.replaceChildren(...noCurvesYet);
     drawCurves();
-  } catch { /* the live badge says that the server is away */ }
+  } catch (problem) {
+    if (mine === asked) Object.assign(noCurves, { textContent: problem.message, hidden: false });
+  }
 }
 
 // Stored curves, and those being measured now, by variant.
@@ -80,7 +88,7 @@ function drawCurves() {
     figure.box.dataset.points = parts.reduce((sum, curve) => sum + curve.points.length, 0);
     slice(`curve of ${variant}`, () => { if (figure.node.isConnected) drawLatencies(figure.canvas, bands(parts), slo); });
   }
-  document.getElementById("curves-empty").hidden = found.size > 0;
+  noCurves.hidden = found.size > 0;
 }
 
 // A colour for each device type.

@@ -10,10 +10,7 @@ from scheduler.stacks import strategies
 
 
 def problem(short_qps: float, long_qps: float, long_slo_s: float = 5.0, devices: int = 2) -> Problem:
-    """Return devices that run ``short`` in 10 ms and ``long`` in 0.9 s.
-
-    The SLO of ``short`` is 0.3 s. Nothing limits what devices hold.
-    """
+    """Devices run ``short``, whose SLO is 0.3 s, in 10 ms and ``long`` in 0.9 s, and may hold all."""
     return Problem(
         devices=tuple(DeviceResources(f"cpu-{i}", "cpu") for i in range(devices)),
         applications=(ApplicationDemand("short", 0.3, short_qps), ApplicationDemand("long", long_slo_s, long_qps)),

@@ -1,7 +1,4 @@
-"""Plans by ``nereus``: time shared among variants and applications.
-
-They are bounded, priced, kept, and better than dedicated devices.
-"""
+"""Plans by ``nereus``: time shared among variants and applications, bounded, priced, and better than dedicated."""
 
 import math
 from dataclasses import replace
@@ -154,10 +151,7 @@ def test_a_lighter_variant_is_used_where_memory_is_short():
 
 
 def two(weight: float = 1.0, floor: float = 0.0) -> Problem:
-    """Return a problem with a costly and a cheap application on one device.
-
-    Their demands do not fit together there.
-    """
+    """A costly and a cheap application, whose demands do not fit together on their one device."""
     return Problem(
         CPUS[:1],
         (ApplicationDemand("cheap", 0.2, 100.0), ApplicationDemand("costly", 0.2, 40.0, weight=weight, floor=floor)),
@@ -224,11 +218,7 @@ def test_a_plan_in_force_stays_while_nothing_changes(problem, load_s):
 @pytest.mark.parametrize(("available", "factor"), [(0.95, 1.05), (1.0, 1.1), (0.95, 1.1)])
 @pytest.mark.parametrize("demand", [21.0, 36.0, 84.0])
 def test_slices_in_force_that_are_too_long_by_now_are_shortened(available, factor, demand):
-    """Slices that have become too long by now are shortened.
-
-    A profile job takes a share of the devices' time, and latencies drift, so that the slices that filled it are too
-    long.
-    """
+    """A profile job takes a share of time and latencies drift, so slices that filled it are too long."""
     kinds = (("good", 100, 12.0), ("poor", 90, 4.0))
     variants = tuple(
         variant(f"{q}-{name}", q, acc, cpu=line(4, ms, (1, 2, 4, 8, 16))) for q in "abc" for name, acc, ms in kinds

@@ -57,7 +57,6 @@ def crowded(applications: int, devices: int, demand: float = 8.0) -> Problem:
 
 
 def all_contents(search: ContentSearch, g: int, revisit_s: float, options: GroupOptions):
-    """Every content by enumeration."""
     by_owner: dict[int, list[int]] = {}
     for j, q in enumerate(search.table.owner.tolist()):
         by_owner.setdefault(q, []).append(j)
@@ -94,19 +93,11 @@ def best_by_enumeration(options: GroupOptions, periods: list[float]) -> float:
     return best
 
 
+@pytest.mark.parametrize("resident", [{}, {"resident": (1,)}], ids=["shared", "nothing shared"])
 @examples(6, **SLOW)
-@given(problems(devices=2, applications=2, variants=2))
-def test_the_bound_is_at_least_the_best_plan_found_by_enumeration(problem):
-    bounds_every_plan(problem)
-
-
-@examples(6, **SLOW)
-@given(problems(devices=2, applications=2, variants=2, resident=(1,)))
-def test_the_bound_is_at_least_the_best_plan_where_nothing_is_shared(problem):
-    bounds_every_plan(problem)
-
-
-def bounds_every_plan(problem) -> None:
+@given(st.data())
+def test_the_bound_is_at_least_the_best_plan_found_by_enumeration(resident, data):
+    problem = data.draw(problems(devices=2, applications=2, variants=2, **resident))
     options = usable(problem)
     periods = revisit_periods(options.applications)[:2]
     cells = [options.slices(g, p).earns.shape[0] for g in range(len(options.groups)) for p in periods]

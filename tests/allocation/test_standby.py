@@ -23,10 +23,7 @@ APPLICATIONS = ("a", "b", "c")
 def world(
     demand: Mapping[str, float], load_s: float = 0.0, expected: Mapping[str, float] | None = None, slower: float = 4.0
 ) -> Problem:
-    """Six devices with two places, and three applications, each quick or accurate.
-
-    Accurate variants take ``slower`` times as long.
-    """
+    """Six devices of two places; three applications, whose accurate variants take ``slower`` times as long."""
     return Problem(
         tuple(DeviceResources(f"d{i}", "cpu", max_resident=2) for i in range(6)),
         tuple(

@@ -64,10 +64,7 @@ def test_a_plan_tells_whether_time_ran_out_whatever_its_status():
 
 def test_a_search_that_its_time_limit_ends_says_so_to_whoever_watches():
     def search(rows: int, columns: int) -> None:
-        """Split numbers evenly by several measures at once.
-
-        This takes a solver hours with 50 numbers.
-        """
+        """Split 50 numbers evenly by several measures at once, which takes a solver hours."""
         rng = random.Random(1)
         model = new_model()
         taken = [model.addVar(f"x{j}", vtype="B") for j in range(columns)]

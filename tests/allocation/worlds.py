@@ -1,7 +1,4 @@
-"""Problems to allocate.
-
-There are random ones for properties, small ones for enumeration, and the published one for comparison.
-"""
+"""Problems to allocate: random ones for properties, small ones for enumeration, the published one to compare."""
 
 from __future__ import annotations
 
@@ -36,7 +33,6 @@ def variant(name: str, application: str, accuracy: float, /, **profiles: Latency
 
 
 def with_loaded(problem: Problem, allocation: Allocation) -> Problem:
-    """The problem as it is once the allocation is live."""
     loaded: dict[str, set[str]] = {}
     for p in allocation.placements:
         loaded.setdefault(p.device, set()).add(p.variant)
@@ -55,13 +51,7 @@ def slow_to_load(problem: Problem, load_s: float) -> Problem:
 
 
 def published(total: float, counts: Mapping[str, int] | None = None) -> Problem:
-    """Return the 40-device world of the published simulator at ``total`` items/s.
-
-    The demand is split over its 9 applications by Zipf's law.
-
-    Args:
-        counts: other numbers of devices by type.
-    """
+    """The published simulator's 40 devices (or ``counts`` by type) and 9 applications, ``total`` items/s by Zipf."""
     points: dict[tuple[str, str, float], dict[str, list[tuple[int, float]]]] = {}
     with PUBLISHED.open() as rows:
         for row in csv.DictReader(rows):
@@ -93,10 +83,7 @@ def published_or_skip(total: float, counts: Mapping[str, int] | None = None) -> 
 
 @st.composite
 def problems(draw, devices: int = 4, applications: int = 5, variants: int = 3, resident=(None, 1, 2, 3)) -> Problem:
-    """Draw random problems, odd ones included.
-
-    Variants may not be profiled, demand may be none, and latencies may fall with the batch.
-    """
+    """Random problems: variants without profiles, no demand, latencies that fall with the batch."""
     names = [f"q{i}" for i in range(draw(st.integers(0, applications)))]
     found = []
     for name in names:
@@ -139,10 +126,7 @@ def problems(draw, devices: int = 4, applications: int = 5, variants: int = 3, r
 
 @st.composite
 def changed(draw, problem: Problem) -> Problem:
-    """Draw the problem as it is some time later.
-
-    Time is reserved, profiles are remeasured, and limits, demands and wishes have changed.
-    """
+    """The problem later: time is reserved, profiles remeasured, and limits, demands and wishes have changed."""
     slower = {v.id: draw(st.sampled_from((1.0, 1.0, 0.8, 1.05, 1.4))) for v in problem.variants}
     larger = {v.id: draw(st.sampled_from((0, 0, GIB))) for v in problem.variants}
     wished = {v.id: draw(st.sampled_from(("", "", "pinned", "excluded"))) for v in problem.variants}

@@ -1,7 +1,4 @@
-"""One real appliance a process of tests.
-
-It has one application, whose variants are ready.
-"""
+"""One real appliance a process of tests, with one application whose variants are ready."""
 
 from __future__ import annotations
 
@@ -13,10 +10,7 @@ from tools.chromium import InThread, expect, sign_in, tab
 
 @pytest.fixture(scope="package")
 def appliance(tmp_path_factory, tiny_models):
-    """Run an appliance that serves ``tiny``.
-
-    It has two one-core CPU devices where there are two cores.
-    """
+    """An appliance that serves ``tiny`` on two one-core CPU devices where there are two cores."""
     periods = {"NEREUS_PLAN_PERIOD_S": "5", "NEREUS_PROMISE_PERIOD_S": "30"}
     with serving(tmp_path_factory.mktemp("appliance") / "home", tiny_models, **periods) as running:
         yield running
@@ -24,10 +18,7 @@ def appliance(tmp_path_factory, tiny_models):
 
 @pytest.fixture
 def patient(appliance):
-    """An SLO that a busy machine keeps, taken back in the end.
-
-    A query that is served late is given up after ten times its SLO, too.
-    """
+    """An SLO that a busy machine keeps, also where queries are given up after ten times it; taken back in the end."""
     with appliance.rest() as client:
         slo_ms = client.get("/applications/tiny/").json()["slo_ms"]
         assert client.patch("/applications/tiny/", json={"slo_ms": 10 * slo_ms}).status_code == 200
@@ -37,7 +28,6 @@ def patient(appliance):
 
 @pytest.fixture(scope="module")
 def session(appliance, chromium) -> dict:
-    """The cookies of an operator."""
     with tab(chromium, base_url=appliance.console) as page:
         sign_in(page, appliance.credentials["console_user"], appliance.credentials["console_password"])
         expect(page.get_by_test_id("kpi-demand")).to_be_visible()
@@ -52,7 +42,6 @@ def faults() -> list[str]:
 
 @pytest.fixture
 def page(appliance, chromium, session, faults):
-    """The operator's page."""
     with tab(chromium, base_url=appliance.console, storage_state=session) as page:
         page.on("console", lambda message: message.type == "error" and faults.append(message.text))
         page.on("pageerror", lambda error: faults.append(str(error)))

@@ -1,7 +1,4 @@
-"""The console's web server, with connections that stop and websockets that last.
-
-The connections stop in the middle.
-"""
+"""The console's web server, with connections that stop in the middle and websockets that last."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ from workers.link import LinkTiming
 
 
 async def echo(scope, receive, send) -> None:
-    """Repeat texts over a websocket, and answer a request once its body has ended.
-
-    This is the application that the tests serve.
-    """
+    """Repeat texts over a websocket, and answer a request once its body has ended."""
     if scope["type"] == "http":
         while (await receive()).get("more_body"):
             pass

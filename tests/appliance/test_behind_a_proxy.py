@@ -38,10 +38,7 @@ http {{
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory) -> Iterator[RunningAppliance]:
-    """Run the web process alone, with its database, behind a public URL.
-
-    A proxy will have the URL's port.
-    """
+    """The web process alone, with its database, behind a public URL whose port a proxy will have."""
     (port,) = free_ports(1)
     appliance = RunningAppliance(
         tmp_path_factory.mktemp("proxied") / "home", environment={"NEREUS_PUBLIC_URL": f"https://localhost:{port}"}
@@ -123,10 +120,7 @@ def test_callers_behind_the_proxy_are_not_on_this_box(proxied):
 
 
 def test_forwarding_headers_of_others_are_not_believed(console):
-    """Forwarding headers that the trusted proxy did not write are not believed.
-
-    This box is trusted by default. A console that trusts only another proxy ignores its headers.
-    """
+    """This box is trusted by default; a console that trusts only another proxy ignores its headers."""
     untrusting = {**console.environment, "NEREUS_TRUSTED_PROXIES": "192.0.2.1"}
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "gunicorn", "-c", "python:appliance.local.web", "appliance.asgi:application"]

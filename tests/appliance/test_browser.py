@@ -1,7 +1,4 @@
-"""An operator in a real browser.
-
-The operator signs in, uploads a model, and sees its profile appear and the live charts move.
-"""
+"""An operator in a real browser signs in, uploads a model, and sees its profile appear and the charts move."""
 
 from __future__ import annotations
 
@@ -174,10 +171,7 @@ def test_pages_load_without_a_script_error_or_a_foreign_host(appliance, page, fa
 
 @contextlib.contextmanager
 def laggard(appliance):
-    """Connect a node without devices that takes no configuration over for a while.
-
-    It does so once the event that this yields is set.
-    """
+    """A node without devices that takes no configuration over until the event that this yields is set."""
     obeys, ended = threading.Event(), threading.Event()
 
     def report(socket) -> None:

@@ -60,7 +60,8 @@ def test_a_reader_may_go_away_and_a_disk_be_full(appliance):
 
 
 def test_a_plan_says_why_and_can_be_asked_for(nereus):
-    assert nereus("plan").startswith("Plan ") and "Limit: " in nereus("plan")
+    text = nereus("plan")
+    assert text.startswith("Plan ") and "Limit: " in text and "Limit: [" not in text
     assert "plan" in nereus("plan", "--now")
     assert "stack nereus" in nereus("plan", "--stack", "")
 

@@ -1,7 +1,4 @@
-"""A whole appliance whose model crashes its executor on one input.
-
-On another input the model's run does not end.
-"""
+"""A whole appliance whose model crashes its executor on one input and does not end on another."""
 
 from __future__ import annotations
 

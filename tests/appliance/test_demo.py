@@ -1,7 +1,4 @@
-"""The demo as a new user starts it.
-
-It registers, profiles and serves. In bursts it gives up accuracy rather than answers in time.
-"""
+"""The demo as a new user starts it: in bursts it gives up accuracy rather than answers in time."""
 
 from __future__ import annotations
 

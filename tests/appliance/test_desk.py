@@ -1,7 +1,4 @@
-"""An operator's desk against a real appliance.
-
-Applications are tried in the browser and over REST.
-"""
+"""An operator's desk against a real appliance: applications are tried in the browser and over REST."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""An operator divides a box's cores anew in a real browser.
-
-No query of a running load fails.
-"""
+"""An operator divides a box's cores anew in a real browser, and no query of a running load fails."""
 
 from __future__ import annotations
 

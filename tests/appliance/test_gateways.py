@@ -1,7 +1,4 @@
-"""A whole appliance with ``NEREUS_GATEWAYS=2``.
-
-Two processes take in its queries, the first decides, and there is one set of figures.
-"""
+"""``NEREUS_GATEWAYS=2``: two processes take in queries, the first decides, and there is one set of figures."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ NAMES = {"box-gateway", "box-gateway-2"}
 
 @pytest.fixture(scope="module")
 def appliance(tmp_path_factory, tiny_models):
-    """Run an appliance with two gateways that serves ``tiny``.
-
-    It plans only when something happens.
-    """
+    """An appliance with two gateways that serves ``tiny`` and plans only when something happens."""
     # A stack without a batching delay: a client that asks one by one is answered at once.
     environment = {"NEREUS_GATEWAYS": "2", "NEREUS_PLAN_PERIOD_S": "600", "NEREUS_STACK": "infaas-accuracy"}
     models = {"quick": tiny_models["quick"]}
@@ -55,10 +49,7 @@ def ready_everywhere(appliance) -> bool:
 
 
 class Queries:
-    """Queries of ``rows`` each on new connections, about ``rate`` a second.
-
-    They are sent until stopped. It is a context manager.
-    """
+    """Queries of ``rows`` each on new connections, about ``rate`` a second, within the block."""
 
     def __init__(self, appliance, rate: float, rows: int = 1):
         self._rows = rows
@@ -97,10 +88,7 @@ class Queries:
 
 
 def arrived(appliance) -> Counter:
-    """Count the queries that arrived at each gateway, and their rows.
-
-    The counts are those of the seconds reported to the control plane. The rows of all are under ``rows``.
-    """
+    """Queries that the control plane was told of, by gateway; the rows of all under ``rows``."""
     client = redis.Redis(unix_socket_path=str(appliance.home / "run" / "redis.sock"), decode_responses=True)
     found: Counter = Counter()
     for _, fields in client.xrange(GATEWAY_STREAM):
@@ -112,7 +100,6 @@ def arrived(appliance) -> Counter:
 
 
 def statistics(appliance) -> set[int]:
-    """Counts of answered queries by the statistics extension, on several connections."""
     with appliance.inference() as client:
         headers = dict(client.headers)
     found = set()
@@ -125,10 +112,7 @@ def statistics(appliance) -> set[int]:
 
 
 def agreed(appliance) -> int:
-    """Return the count of answered queries on which processes at rest agree.
-
-    Answers are counted and reported a moment later.
-    """
+    """The count of answered queries, reported a moment later, on which processes at rest agree."""
 
     def still() -> int | None:
         first = statistics(appliance)
@@ -179,10 +163,7 @@ def test_a_burst_over_both_is_one_burst_and_makes_a_plan(appliance):
 
 
 def loss_is_reported(appliance, victim: int) -> bool:
-    """Tell whether metrics say that the second gateway is gone, and the first is not.
-
-    It is also true where the second one is back before the metrics were read.
-    """
+    """Whether metrics say that the second gateway alone is gone; true where it is back before they were read."""
     found = page(appliance)
     if found["nereus_node_gateway_up", "box-gateway-2"] == 0:
         assert found["nereus_node_gateway_up", "box-gateway"] == 1

@@ -1,7 +1,4 @@
-"""Processes of a running appliance that hang rather than die.
-
-The supervisor replaces them or leaves them alone.
-"""
+"""Processes of a running appliance that hang: the supervisor replaces them or leaves them alone."""
 
 from __future__ import annotations
 

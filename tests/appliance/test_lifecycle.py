@@ -1,7 +1,4 @@
-"""Starting, stopping, being killed, and starting again.
-
-Nothing stays behind, and nothing is forgotten.
-"""
+"""Starting, stopping, being killed, and starting again: nothing stays behind, and nothing is forgotten."""
 
 from __future__ import annotations
 
@@ -89,10 +86,7 @@ def _open_files(pid: int) -> list[str]:
 
 
 def test_the_second_start_remembers_everything_and_serves_without_a_usable_database(home):
-    """The second start remembers everything, and serves without a usable database.
-
-    Queries are answered from what is on disk. Once the database is repaired the console comes up by itself.
-    """
+    """Once the database is repaired the console comes up by itself."""
     appliance = RunningAppliance(home)
     before, held = appliance.credentials, int((home / "plan_version").read_text())
     left = home / "tmp" / "left"

@@ -1,7 +1,4 @@
-"""Members of a running appliance get what they should hold.
-
-That is so whatever becomes of Redis.
-"""
+"""Members of a running appliance get what they should hold, whatever becomes of Redis."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``manage.py probe``, ``rest`` and ``member`` against a running appliance.
-
-They are used as the playbooks use them.
-"""
+"""``manage.py probe``, ``rest`` and ``member`` against a running appliance, as the playbooks use them."""
 
 from __future__ import annotations
 

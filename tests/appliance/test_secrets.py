@@ -1,7 +1,4 @@
-"""Secrets survive power cuts.
-
-Rows in the database survive the loss of their files.
-"""
+"""Secrets survive power cuts, and rows in the database the loss of their files."""
 
 from __future__ import annotations
 

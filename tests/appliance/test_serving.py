@@ -1,7 +1,4 @@
-"""A query goes in, and an answer comes out in time.
-
-That holds on a whole real appliance, through its failures.
-"""
+"""A query's answer comes out in time of a whole real appliance, through its failures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The supervisor on real processes.
-
-It is tested for order, restarts, bounded stops, and that a kill leaves nothing behind.
-"""
+"""The supervisor on real processes: order, restarts, bounded stops, and that a kill leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -100,15 +97,8 @@ async def test_services_stop_in_order_askers_before_answerers(tmp_path):
         await up(*services)
     stops = (tmp_path / "stops").read_text().split()
     # Gateways stop together, in whichever order.
-    assert [name.partition("-")[0] for name in stops] == [
-        "load",
-        "gateway",
-        "gateway",
-        "node",
-        "celery",
-        "web",
-        "redis",
-    ]
+    kinds = [name.partition("-")[0] for name in stops]
+    assert kinds == ["load", "gateway", "gateway", "node", "celery", "web", "redis"]
     assert not any(service.running for service in services)
 
 
@@ -160,10 +150,7 @@ async def test_a_process_that_no_longer_answers_is_replaced(tmp_path):
 
 
 async def test_a_process_that_waits_for_the_processor_does_not_hang(tmp_path):
-    """A process that waits for the processor does not count as hanging.
-
-    The only core that it may use belongs to another, so its answers are late for a while.
-    """
+    """The only core that it may use belongs to another, so its answers are late for a while."""
     calls = 0
 
     async def probe() -> str | None:
@@ -196,10 +183,7 @@ async def test_a_process_that_waits_for_the_processor_does_not_hang(tmp_path):
 
 
 def test_a_machine_that_was_asleep_restarts_nothing(tmp_path):
-    """A machine that was asleep restarts nothing.
-
-    The supervisor and its service stand still together, and for longer than a service may.
-    """
+    """Supervisor and service stand still together, for longer than a service may."""
     script = textwrap.dedent(
         f"""
         import asyncio, pathlib, sys

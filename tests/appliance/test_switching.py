@@ -1,7 +1,4 @@
-"""The stack is switched on a whole real appliance under load.
-
-No query fails for it.
-"""
+"""The stack is switched on a whole real appliance under load, and no query fails for it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A whole appliance with TLS everywhere.
-
-That is for pages, REST, websockets, members' links, model fetches and inference.
-"""
+"""A whole appliance with TLS for pages, REST, websockets, members' links, model fetches and inference."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Two homes with a web process and a planning worker each.
-
-They share one PostgreSQL and one Redis.
-"""
+"""Two homes with a web process and a planning worker each, on one PostgreSQL and one Redis."""
 
 from __future__ import annotations
 

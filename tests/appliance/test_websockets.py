@@ -1,7 +1,4 @@
-"""Bad input on the members' websockets gets a close code and a reason.
-
-The control plane goes on.
-"""
+"""Bad input on the members' websockets gets a close code and a reason, and the control plane goes on."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 
 
 def year(*arguments: str) -> str:
-    """The page of ``benchmarks year``; its own checks must hold."""
     bare = bare_environment()
     command = [sys.executable, "-m", "benchmarks", "year", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=bare, capture_output=True, text=True)

@@ -1,7 +1,4 @@
-"""One authority of members' certificates for all control processes.
-
-It is one on either database, and in backups.
-"""
+"""One authority of members' certificates for all control processes, on either database and in backups."""
 
 from __future__ import annotations
 

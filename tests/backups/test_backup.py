@@ -1,7 +1,4 @@
-"""Backup and restore, and the copy before migrations.
-
-Database, store and secrets are real.
-"""
+"""Backup and restore, and the copy before migrations, of a real database, store and secrets."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ pytestmark = pytest.mark.wide
 
 
 class Home:
-    """A home folder with a database but no processes.
-
-    Its commands run as an operator runs them.
-    """
+    """A home folder with a database but no processes, whose commands run as an operator runs them."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.folder = folder
@@ -160,10 +154,7 @@ print("plan", plan.pk, plan.wire["version"], Plan.objects.first().pk)
 
 
 def newest(home: Home, before: str = "") -> int:
-    """Return the newest plan's version once the appliance starts, and starts again.
-
-    ``before`` is code that runs before that.
-    """
+    """The newest plan's version once the appliance started, after the code ``before``, and started again."""
     (line,) = [line for line in home.python(before + NEWEST).splitlines() if line.startswith("plan ")]
     version, wire, again = map(int, line.split()[1:])
     assert version == wire == again

@@ -1,7 +1,4 @@
-"""A database of the last release is upgraded, whatever cuts that off.
-
-It is copied first, and migrated with its rows.
-"""
+"""A database of the last release is copied and upgraded with its rows, whatever cuts that off."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Honest clients get all their answers while an attacker is at work.
-
-Each attacker of the benchmark is tried.
-"""
+"""Honest clients get all their answers while each attacker of the benchmark is at work."""
 
 from __future__ import annotations
 
@@ -26,7 +23,6 @@ SECONDS = 1.0
 
 
 async def honest(port: int, number: int, until: float) -> int:
-    """A client's answers, all of which were right."""
     reader, writer = await asyncio.open_connection(HOST, port)
     answered = 0
     while not answered or time.monotonic() < until:

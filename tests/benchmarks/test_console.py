@@ -1,7 +1,4 @@
-"""The console of a filled control plane in a real browser.
-
-axe looks at every page in both themes and on tablets, and keys alone are enough.
-"""
+"""The console of a filled control plane: axe on every page, both themes and tablets; keys alone are enough."""
 
 from __future__ import annotations
 
@@ -25,18 +22,9 @@ SIZES = ((1280, 800), (1024, 768), (820, 1180))
 EMPTY = ("/", "/applications/", "/plans/", "/what-if/", "/nodes/", "/repairs/", "/promises/")
 FULL = (
     *EMPTY,
-    "/applications/app-00/",
-    "/applications/app-00/compare/",
-    "/applications/app-00/upload/",
-    "/applications/bare/",
-    "/plan/",
-    "/keys/",
-    "/access/",
-    "/audit/",
-    "/no-such-page/",
-    "/admin/password_change/",
-    "/admin/auth/user/",
-    "/admin/auth/user/1/change/",
+    *(f"/applications/{end}" for end in ("app-00/", "app-00/compare/", "app-00/upload/", "bare/")),
+    *("/plan/", "/keys/", "/access/", "/audit/", "/no-such-page/"),
+    *(f"/admin/{end}" for end in ("password_change/", "auth/user/", "auth/user/1/change/")),
 )
 #: path and script that opens more of the page, and what is there then
 OPENED = {
@@ -81,7 +69,6 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def session(site, chromium) -> dict:
-    """The cookies of an operator."""
     with tab(chromium, base_url=site.console) as page:
         debian.sign_in(page, site.credentials["console_user"], site.credentials["console_password"])
         expect(page.get_by_test_id("kpi-demand")).to_be_visible()
@@ -122,11 +109,7 @@ def go(page: InThread, path: str, devices: bool = True) -> None:
 
 
 def too_wide(page: InThread, width: int, height: int) -> list:
-    """Return how much wider than the window the page is, and why.
-
-    Returns:
-        [pixels, at most five elements that stick out]; empty: it fits.
-    """
+    """[pixels wider than the window, at most five elements that stick out]; empty: the page fits."""
     page.set_viewport_size({"width": width, "height": height})
     return page.evaluate(
         """() => { const root = document.documentElement, wide = root.scrollWidth - root.clientWidth;
@@ -164,7 +147,6 @@ def test_a_full_page_has_no_violation_and_fits(full, page, path):
 
 
 def unfold(page: InThread, opened: str) -> None:
-    """Open a page, and more of it."""
     path, script, selector = OPENED[opened]
     go(page, path)
     page.evaluate(f"() => {{ {script} }}")
@@ -178,10 +160,7 @@ def test_what_is_opened_on_a_page_has_no_violation_and_fits(full, page, opened):
 
 
 def tab_to(page: InThread, selector: str, most: int = 80) -> InThread:
-    """Press the tab key until an element has the focus, and return it.
-
-    It must be visible and have an outline there.
-    """
+    """Press the tab key until an element has the focus, visibly and with an outline; the element."""
     for _ in range(most):
         page.keyboard.press("Tab")
         focused = page.locator(f"{selector}:focus")

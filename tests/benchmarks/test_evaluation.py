@@ -149,7 +149,6 @@ def test_bursts_are_where_more_arrives_than_on_the_mean_for_long():
 
 @pytest.fixture
 def few_workers(tmp_path, monkeypatch):
-    """RAMSIS' world with two workers, as files in the published format."""
     data = tmp_path / "ramsis"
     data.mkdir()
     lines = ["model,accuracy,batch,p50_ms,p95_ms,mean_ms,n"]
@@ -178,7 +177,6 @@ def test_ramsis_world_is_the_published_one_and_has_all_forms(few_workers, tmp_pa
 
 @pytest.fixture
 def few_cores(tmp_path, monkeypatch):
-    """InfAdapter's world with three cores, as files in the published format."""
     data = tmp_path / "infadapter"
     data.mkdir()
     lines = ["variant,cpu_cores,slo_ms,p99_ms,capacity_qps,saturation_qps"]

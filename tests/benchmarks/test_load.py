@@ -1,7 +1,4 @@
-"""The measuring tools for servers under pressure.
-
-Each failure is counted as what it is, and on real parts the client's count and the server's agree.
-"""
+"""The measuring tools for servers under pressure: the client's count of failures and the server's agree."""
 
 from __future__ import annotations
 
@@ -42,10 +39,7 @@ def refusal(retry: bool = True) -> bytes:
 
 
 class Server:
-    """A server that answers the n-th query after the warm-up as ``script`` says.
-
-    An entry is the bytes of the answer, "hang up" or "nothing".
-    """
+    """``script``: the n-th answer after the warm-up, as its bytes, "hang up" or "nothing"."""
 
     def __init__(self, script: list, warm: int, host: str = "127.0.0.1", port: int = 0):
         self.script, self.asked, self.warm = script, 0, warm
@@ -75,15 +69,19 @@ def load(port: int, **given) -> Load:
     return Load(port, [b"GET / HTTP/1.1\r\n\r\n"], {"fast": [RIGHT], "slow": [RIGHT]}, **given)
 
 
+def ran(server: Server, given: Load, slo_s: float = 1.0) -> tuple[Records, Summary]:
+    try:
+        with Generator() as generator:
+            return generator.run(given, slo_s)
+    finally:
+        server.close()
+
+
 def test_each_way_to_end_is_counted_as_what_it_is():
     script = [ok(), ok(variant="slow"), ok(WRONG), ok(variant="other"), refusal(), refusal(False), "hang up", "nothing"]
     server = Server(script, warm=2)
-    try:
-        with Generator() as generator:
-            phases = [Phase(1.0, 200.0)]
-            records, summary = generator.run(load(server.port, phases=phases), slo_s=0.4)
-    finally:
-        server.close()
+    phases = [Phase(1.0, 200.0)]
+    records, summary = ran(server, load(server.port, phases=phases), slo_s=0.4)
     each = len(records) / len(script)
     assert len(records) == len(arrivals(phases, 0)) > 100
     # Each came round equally often, except for the last round.
@@ -110,20 +108,13 @@ def test_a_server_that_is_not_there_and_one_that_answers_nothing_are_said_so():
             generator.run(load(nobody.getsockname()[1], closed_s=0.1), 1.0)
     server = Server([ok()], warm=0)
     server.script = ["nothing"]
-    try:
-        with Generator() as generator, pytest.raises(LoadError, match="no answer while warming up"):
-            generator.run(load(server.port, closed_s=0.1), 1.0)
-    finally:
-        server.close()
+    with pytest.raises(LoadError, match="no answer while warming up"):
+        ran(server, load(server.port, closed_s=0.1))
 
 
 def test_a_closed_loop_goes_on_after_refusals_and_lost_connections():
     server = Server([ok(), refusal(), "hang up"], warm=2)
-    try:
-        with Generator() as generator:
-            records, _ = generator.run(load(server.port, closed_s=0.8), 1.0)
-    finally:
-        server.close()
+    records, _ = ran(server, load(server.port, closed_s=0.8))
     assert records.ends().keys() == {"503", "connection failed"}
     # Two clients that wait 50 ms after each refusal.
     assert 2 <= np.count_nonzero(records.refused) <= 34
@@ -131,11 +122,7 @@ def test_a_closed_loop_goes_on_after_refusals_and_lost_connections():
 
 def test_an_answer_that_nobody_asked_for_is_counted():
     server = Server([ok() + ok()], warm=2)
-    try:
-        with Generator() as generator:
-            records, summary = generator.run(load(server.port, due=[(0.0, 0), (0.1, 0)]), 1.0)
-    finally:
-        server.close()
+    records, summary = ran(server, load(server.port, due=[(0.0, 0), (0.1, 0)]))
     assert records.ends() == {"connection failed": 2} and np.count_nonzero(records.answered) == 2
     assert any("nobody asked for" in note for note in summary.notes)
 
@@ -201,14 +188,10 @@ def test_the_slope_is_that_of_the_trend_whatever_single_moments_do():
 def test_given_times_are_kept_though_nothing_is_answered_meanwhile():
     requests = [b"GET /a HTTP/1.1\r\n\r\n", b"GET /b HTTP/1.1\r\n\r\n"]
     server = Server([ok()], warm=2)
-    try:
-        with Generator() as generator:
-            due = [(0.01 * number, number % 2) for number in range(50)]
-            given = load(server.port, due=due)
-            given.requests, given.answers = requests, {"fast": [RIGHT, RIGHT]}
-            records, _ = generator.run(given, slo_s=10.0)
-    finally:
-        server.close()
+    due = [(0.01 * number, number % 2) for number in range(50)]
+    given = load(server.port, due=due)
+    given.requests, given.answers = requests, {"fast": [RIGHT, RIGHT]}
+    records, _ = ran(server, given, slo_s=10.0)
     assert records.rows["request"].tolist() == [0, 1] * 25
     assert np.allclose(records.rows["due"], [at for at, _ in due])
     assert (records.rows["sent"] >= records.rows["due"]).all()
@@ -230,12 +213,7 @@ def test_queries_count_from_when_they_were_due_though_the_server_stood_still():
                 writer.close()
 
     server = Stalled([ok()], warm=4)
-    try:
-        with Generator() as generator:
-            given = load(server.port, connections=4, phases=[Phase(1.5, 200.0)])
-            records, summary = generator.run(given, slo_s=0.1)
-    finally:
-        server.close()
+    records, summary = ran(server, load(server.port, connections=4, phases=[Phase(1.5, 200.0)]), slo_s=0.1)
     assert records.answered.all()
     # About 100 were due more than 0.1 s before it went on, and found no connection free.
     assert records.late > 40 and summary.connections > 4
@@ -244,12 +222,8 @@ def test_queries_count_from_when_they_were_due_though_the_server_stood_still():
 def test_idle_connections_that_were_lost_are_counted():
     # The load's only connection is served; whoever asks after it is hung up on.
     server = Server([ok()] * 3 + ["hang up"] * 1000, warm=6)
-    try:
-        with Generator() as generator:
-            given = load(server.port, connections=1, idle=5, due=[(0.0, 0), (0.05, 0), (0.1, 0)])
-            records, summary = generator.run(given, slo_s=10.0)
-    finally:
-        server.close()
+    given = load(server.port, connections=1, idle=5, due=[(0.0, 0), (0.05, 0), (0.1, 0)])
+    records, summary = ran(server, given, slo_s=10.0)
     assert records.answered.all() and len(records) == 3
     assert summary.idle_lost == 5
 

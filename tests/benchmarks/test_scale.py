@@ -1,7 +1,5 @@
 """The short form of the benchmark of a growing control plane."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

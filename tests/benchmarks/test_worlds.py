@@ -1,7 +1,5 @@
 """The table of small worlds, and what a part is worth there."""
 
-from __future__ import annotations
-
 import json
 
 from benchmarks import worlds

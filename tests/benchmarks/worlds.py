@@ -1,7 +1,4 @@
-"""A folder like that of the published data, but small.
-
-It has three applications that run anywhere, and short traces.
-"""
+"""A small folder like that of the published data: three applications that run anywhere, and short traces."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ DURATION_S = 12
 
 
 def folder(path: Path) -> Path:
-    """Write profiles and all traces into ``path``."""
     lines = ["application,variant,accuracy_normalized,device_type,batch,p50_ms,p90_ms,mean_ms"]
     for application in ("faces", "words", "plates"):
         for variant, accuracy, ms in (("tiny", 80, 20), ("base", 95, 60), ("large", 100, 140)):

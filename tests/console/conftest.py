@@ -13,21 +13,15 @@ from registry import models
 from scheduler.models import Plan
 from scheduler.repairs import listing
 from tests.accounts import account
+from tests.running import SIGNATURE
 from tools.chromium import InThread, tab
 
-SIGNATURE = {
-    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
-    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
-}
 EVIL = "<script>alert('x')</script>"
 
 
 @pytest.fixture(autouse=True)
 def _no_shared_look():
-    """Forget the shared look at repairs before a test.
-
-    Pages share a look for some seconds, and an earlier test's is wrong in this one.
-    """
+    """Pages share a look at repairs for some seconds, and an earlier test's is wrong in this one."""
     listing.forget()
 
 
@@ -69,7 +63,6 @@ STATIC = Path(__file__).resolve().parents[2] / "static"
 
 @pytest.fixture
 def blank(chromium):
-    """An empty page beside the static files."""
     with tab(chromium, base_url="http://localhost") as page:
 
         def answer(route) -> None:
@@ -86,10 +79,7 @@ def blank(chromium):
 
 @pytest.fixture
 def run_script(blank):
-    """Run the body of an async function in Chromium, and return what it returns.
-
-    ``series`` and ``cluster`` are imported in it.
-    """
+    """Run the body of an async function in Chromium, with ``series`` and ``cluster`` imported; its result."""
 
     def run(body: str):
         return blank.evaluate(

@@ -1,7 +1,5 @@
 """Pages whose figures have stopped say so, in a real browser."""
 
-from __future__ import annotations
-
 import pytest
 
 from tools.chromium import expect

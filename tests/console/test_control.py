@@ -1,7 +1,4 @@
-"""The form that chooses a stack, operator preferences, and bursts in the history.
-
-The history is that of plans.
-"""
+"""The form that chooses a stack, operator preferences, and bursts in the history of plans."""
 
 from __future__ import annotations
 
@@ -140,3 +137,6 @@ def test_a_plans_page_tells_its_trail_and_rest_says_the_same(staff, cluster):
     assert escape(trail["prices"][0]["sentence"]) in html
     assert trail["previous"] == made[0]
     assert staff.get(f"/api/v1/plans/{2**70}/trail/").status_code == 404
+    Plan.objects.filter(pk=made[1]).update(inputs={}, reasons=[])
+    html = text(staff.get(f"/plans/{made[1]}/"))
+    assert "Not known: the release" in html and "no device is idle" not in html

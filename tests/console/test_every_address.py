@@ -1,7 +1,4 @@
-"""Every page and REST address, in states that a young appliance does not have.
-
-Addresses come from the URL configuration, so that a new one is tried by itself.
-"""
+"""Every address of the URL configuration, in states that a young appliance does not have."""
 
 from __future__ import annotations
 

@@ -1,16 +1,12 @@
-"""Groups of applications: a field that model owners set.
-
-The strip folds, searches and filters by it.
-"""
+"""Groups of applications, a field that model owners set: the strip folds, searches and filters by it."""
 
 from __future__ import annotations
 
 import pytest
-from django.test import Client
 
 from registry import events, models
 from scheduler.history import recording
-from tests.accounts import account
+from tests.accounts import signed_in
 from tests.history.test_recording import report
 from tools.chromium import expect
 
@@ -28,8 +24,7 @@ def applications(**groups: str) -> None:
 
 def test_owners_group_applications_without_a_new_plan():
     applications(faces="")
-    client = Client()
-    client.force_login(account("owner", "model owner"))
+    client = signed_in("model owner")
     received = []
 
     def listen(sender, kind, ref, replan, **_):

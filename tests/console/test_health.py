@@ -1,7 +1,4 @@
-"""Health of applications in their list.
-
-A cell has what needs a person, and figures of the last hour as on the overview. The one browser test of the gate.
-"""
+"""Health in the list of applications: what needs a person, and the last hour. The one browser test of the gate."""
 
 from __future__ import annotations
 
@@ -17,10 +14,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def queries(**late: int) -> None:
-    """Report one second with a hundred queries of each application.
-
-    ``late`` of them are late, by application; the best variant answers the others.
-    """
+    """A second with a hundred queries of each application: ``late`` ones by application, others by the best variant."""
     counts = {
         name: {"arrived": 100, "in_time": 100 - n, "late": n, "normalized_sum": 100.0 * (100 - n)}
         for name, n in late.items()

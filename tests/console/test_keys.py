@@ -1,7 +1,4 @@
-"""Keys alone in a real browser.
-
-The Tab key reaches all that can be used, in the page's order and in sight.
-"""
+"""The Tab key alone reaches all that can be used, in the page's order and in sight, in a real browser."""
 
 from __future__ import annotations
 
@@ -13,20 +10,8 @@ from tests.console.conftest import add_plan, sign_in
 pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 #: the ten points of the console, by page
 PATHS = (
-    "/",
-    "/applications/",
-    "/applications/digits/",
-    "/applications/digits/compare/",
-    "/applications/digits/upload/",
-    "/plans/",
-    "/plan/",
-    "/what-if/",
-    "/nodes/",
-    "/repairs/",
-    "/promises/",
-    "/keys/",
-    "/access/",
-    "/audit/",
+    *("/", "/plans/", "/plan/", "/what-if/", "/nodes/", "/repairs/", "/promises/", "/keys/", "/access/", "/audit/"),
+    *("/applications/", *(f"/applications/digits/{end}" for end in ("", "compare/", "upload/"))),
 )
 #: refreshing ends, all parts are opened, and elements for use are numbered in the page's order, one radio of a group
 NUMBER = """() => { window.fetch = () => new Promise(() => {});

@@ -18,7 +18,7 @@ from scheduler import live
 from scheduler.control import requested_variants
 from scheduler.models import Promise
 from scheduler.repairs import listing
-from tests.accounts import account
+from tests.accounts import account, signed_in
 from tests.console.conftest import EVIL, add_plan, add_variant
 from tests.running import ROOT
 from workers import confinement
@@ -310,8 +310,7 @@ def test_a_claim_is_shown_with_its_origin_and_decided_by_operators(staff, cluste
         assert "from 10.0.0.7 with the join token rack" in shown and f"{name} keeps its credential" in shown
         assert shown.count(f'data-call="/api/v1/{kind}s/{name}/claim/"') == 2
         assert 'data-method="POST"' in shown and 'data-method="DELETE"' in shown
-    viewer = Client()
-    viewer.force_login(account("looker", "viewer"))
+    viewer = signed_in("viewer")
     assert "Another box claims this name" in text(viewer.get("/nodes/"))
     assert "/claim/" not in text(viewer.get("/nodes/"))
     for kind in (models.Node, models.Gateway):

@@ -14,28 +14,11 @@ from tests.console.conftest import add_plan, add_variant
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clean_redis")]
 
-PAGES = (
-    "/",
-    "/applications/",
-    "/applications/digits/",
-    "/plans/",
-    "/nodes/",
-    "/repairs/",
-    "/keys/",
-    "/access/",
-    "/audit/",
-)
+SECTIONS = ("applications/", "applications/digits/", "plans/", "nodes/", "repairs/", "keys/", "access/", "audit/")
+PAGES = ("/", *(f"/{section}" for section in SECTIONS))
 REST = (
-    "applications",
-    "nodes",
-    "devices",
-    "gateways",
-    "profiles",
-    "profile-jobs",
-    "api-tokens",
-    "tasks",
-    "repairs",
-    "audit",
+    *("applications", "nodes", "devices", "gateways", "profiles"),
+    *("profile-jobs", "api-tokens", "tasks", "repairs", "audit"),
 )
 ADMIN = ("/admin/auth/user/",)
 ADDRESSES = (*PAGES, *(f"/api/v1/{name}/" for name in REST), *ADMIN)

@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.
 
 
 def shown(page: InThread, address: str) -> tuple[int, int]:
-    """Wait for an address with a range, and return its begin and end."""
     pattern = re.compile(rf"{address}\?begin=(\d+)&end=(\d+)$")
     expect(page).to_have_url(pattern)
     begin, end = pattern.search(page.url).groups()

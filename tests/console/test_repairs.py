@@ -1,7 +1,4 @@
-"""The page of repairs, and the other places that show them.
-
-These are the number in the navigation, REST with roles, metrics and the websocket's event.
-"""
+"""The page of repairs, and their number in the navigation, REST with roles, metrics and the websocket's event."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from registry import clock, models
 from registry.models import AuditEntry
 from scheduler import troubles
 from scheduler.repairs import known, listing
-from tests.accounts import account, bearer
+from tests.accounts import account, bearer, signed_in
 from tests.console.test_live import Browser
 from workers import confinement
 
@@ -53,12 +50,6 @@ def count(text: str) -> tuple[int, bool]:
     return int(number), "hidden" not in tag
 
 
-def member(role: str) -> Client:
-    client = Client()
-    client.force_login(account(role, role))
-    return client
-
-
 def test_an_empty_list_says_that_nothing_needs_you(staff):
     text = page(staff)
     assert "Nothing needs you" in text and count(text) == (0, False)
@@ -88,12 +79,12 @@ def test_viewers_see_repairs_without_buttons_and_nothing_of_keys(shed):
 
     soon = timezone.now() + timedelta(days=1)
     models.ApiKey.objects.create(name="line", prefix="x" * 8, key_hash="1" * 64, expires=soon)
-    text = page(member("viewer"))
+    text = page(signed_in("viewer"))
     assert "waits for approval" in text and "<article" in text and "data-call" not in text
     main = re.split("<main[^>]*>", html.unescape(re.sub(r"<(link|script|header)[^>]*>", "", text)))[1]
     assert "line" not in main
     assert count(text) == (1, True)
-    assert count(page(member("operator"))) == (2, True)
+    assert count(page(signed_in("operator"))) == (2, True)
 
 
 def test_nodes_with_one_cause_share_a_card(staff, shed, application):
@@ -181,7 +172,7 @@ async def test_browsers_are_notified_when_the_list_changes(staff, shed, monkeypa
 
 
 async def test_a_viewer_is_notified_of_what_viewers_see(shed, monkeypatch):
-    viewer = await sync_to_async(member)("viewer")
+    viewer = await sync_to_async(signed_in)("viewer")
     async with Browser(viewer) as browser:
         assert (await browser.until("snapshot"))["repairs"]["count"] == 1
 

@@ -1,7 +1,4 @@
-"""Every address, method and websocket message, by every role and by none.
-
-Each is answered as the access table says.
-"""
+"""Every address, method and websocket message, by every role and by none, is answered as the access table says."""
 
 from __future__ import annotations
 
@@ -168,15 +165,8 @@ def test_pages_show_no_button_and_no_form_that_the_role_may_not_use(caller, clus
     client, calls = session(caller), set()
     resolver = get_resolver()
     for page in (
-        "/",
-        "/applications/",
-        "/applications/digits/",
+        *("/", "/plans/", "/nodes/", "/keys/", "/access/", "/repairs/", "/applications/", "/applications/digits/"),
         *(["/applications/digits/upload/"] if role >= AccessRole.OWNER else []),
-        "/plans/",
-        "/nodes/",
-        "/keys/",
-        "/access/",
-        "/repairs/",
     ):
         html = client.get(page).content.decode()
         for tag in re.findall(r"<(?:button|form)[^>]*data-(?:call|api|upload)[^>]*>", html):

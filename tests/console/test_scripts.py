@@ -1,9 +1,4 @@
-"""The pages' pure scripts in a real browser engine.
-
-Chromium runs them.
-"""
-
-from __future__ import annotations
+"""The pages' pure scripts in Chromium."""
 
 import pytest
 

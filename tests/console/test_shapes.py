@@ -1,7 +1,4 @@
-"""Example queries, numbers and the outbox.
-
-Plain values go in, and plain values come out.
-"""
+"""Example queries, numbers and the outbox, by plain values."""
 
 from __future__ import annotations
 
@@ -48,12 +45,7 @@ def test_numbers_read_well():
     # Small figures are not shown as zero.
     assert [rate(0.001), rate(0.04), rate(0.1)] == ["< 0.01", "0.04", "0.1"]
     assert [share(0.0), share(0.004), share(0.014)] == ["0 %", "< 1 %", "1 %"]
-    assert [bytes_short(0), bytes_short(900), bytes_short(1536), bytes_short(5 << 30)] == [
-        "–",
-        "900 B",
-        "1.5 KiB",
-        "5.0 GiB",
-    ]
+    assert [bytes_short(size) for size in (0, 900, 1536, 5 << 30)] == ["–", "900 B", "1.5 KiB", "5.0 GiB"]
     assert [ms(0.123), ms(123.4)] == ["0.12 ms", "123 ms"]
     assert [gap(0.0), gap(0.0123)] == ["0 %", "1.23 %"]
     assert shape([-1, 3, 224]) == "[*, 3, 224]"

@@ -1,7 +1,5 @@
 """Seconds as browsers get them have all that pages read, and nothing else."""
 
-from __future__ import annotations
-
 import msgspec
 
 from console.slimming import slim

@@ -1,7 +1,5 @@
 """The strip's order, the range of time and the cluster map, in a real browser engine."""
 
-from __future__ import annotations
-
 import pytest
 
 pytestmark = pytest.mark.wide

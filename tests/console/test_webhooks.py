@@ -1,7 +1,5 @@
 """Webhooks on the page *Access*."""
 
-from __future__ import annotations
-
 import pytest
 
 from registry.webhooks.rows import Webhook

@@ -15,11 +15,15 @@ from tests.control.world import application, listening, node, variant
 
 @pytest.fixture
 def digits(clean_redis) -> tuple[Application, Variant, Variant]:
-    """An application with a quick and a good variant, and a node with two devices."""
     listening(clean_redis)
     node()
     owner = application()
     return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)
+
+
+@pytest.fixture
+def box():
+    return node()
 
 
 @pytest.fixture

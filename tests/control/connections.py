@@ -1,7 +1,4 @@
-"""A member's end of a link to the control plane's real end, over a real Redis.
-
-It sends whatever a test has it send.
-"""
+"""A member's end of a link to the control plane's real end, over a real Redis, which sends what a test says."""
 
 from __future__ import annotations
 
@@ -16,10 +13,7 @@ from scheduler.members.gateway import GatewayLink
 from scheduler.members.node import NodeLink
 from workers.protocol import control
 
-KINDS = {
-    "node": (NodeLink, control.decode_to_node),
-    "gateway": (GatewayLink, control.decode_to_gateway),
-}
+KINDS = {"node": (NodeLink, control.decode_to_node), "gateway": (GatewayLink, control.decode_to_gateway)}
 #: the control plane's own address in these connections, and another box's
 HERE, ELSEWHERE = "10.0.0.1", "10.0.0.7"
 
@@ -36,8 +30,6 @@ class Closed(Exception):
 
 
 class Connection:
-    """One connection of a member."""
-
     def __init__(self, kind: str, secret: str, address: str = ELSEWHERE):
         connection, self._decode = KINDS[kind]
         scope = {
@@ -71,11 +63,7 @@ class Connection:
         await self._socket.send_input({"type": "websocket.receive", "text": text})
 
     async def received(self, kind: type[control.ToMember] | None = None) -> control.ToMember:
-        """The next message, or the next of a kind.
-
-        Raises:
-            Closed: the connection was closed before.
-        """
+        """The next message, or the next of a kind; :class:`Closed` where the connection was closed before."""
         while True:
             event = await self._socket.receive_output(60)
             if event["type"] == "websocket.close":
@@ -85,7 +73,6 @@ class Connection:
                 return message
 
     async def closed(self) -> tuple[int, str]:
-        """How the connection is closed."""
         try:
             while True:
                 await self.received()

@@ -1,7 +1,5 @@
 """One honest message of each kind."""
 
-from __future__ import annotations
-
 from workers.protocol import control
 from workers.protocol.specs import ApplicationStats, DeviceInfo, DeviceState, DeviceStats, ProfilePoint, VariantStats
 

@@ -1,7 +1,4 @@
-"""A control plane, a gateway and a node daemon in one event loop.
-
-They are joined by real websockets over a real Redis.
-"""
+"""A control plane, a gateway and a node daemon in one event loop, joined by real websockets over a real Redis."""
 
 from __future__ import annotations
 
@@ -62,7 +59,6 @@ async def join_token(auto_approve: bool = True) -> None:
 
 @asynccontextmanager
 async def background(running: Coroutine):
-    """Runs a coroutine within the block."""
     task = asyncio.create_task(running)
     try:
         yield
@@ -72,12 +68,7 @@ async def background(running: Coroutine):
 
 
 class LinkedGateway:
-    """A gateway with its link, both in this process.
-
-    Attributes:
-        received: every configuration that it took over, in order.
-        stuck: whether it refuses to take over any.
-    """
+    """A gateway with its link. ``received``: what it took over; ``stuck``: it refuses to take over anything."""
 
     def __init__(self, home: Path, port: int):
         options = gateway_options(home)
@@ -113,10 +104,7 @@ class LinkedGateway:
 
 @asynccontextmanager
 async def cluster(home: Path, executor: Sequence[str] = STAND_IN):
-    """Run a gateway ``front`` and a node ``box`` that hold a configuration.
-
-    Both have joined. ``executor`` is the command of the node's executors.
-    """
+    """A gateway ``front`` and a node ``box``, with executors of that command, that hold a configuration."""
     await join_token()
     async with served() as port:
         (node_http,) = free_ports(1)
@@ -133,11 +121,7 @@ async def cluster(home: Path, executor: Sequence[str] = STAND_IN):
         )
         settings.make_folders()
         node = NodeDaemon(
-            settings,
-            redivision.restore(settings),
-            command=executor,
-            restart_timing=QUICK_RESTART,
-            link_timing=TIMING,
+            settings, redivision.restore(settings), command=executor, restart_timing=QUICK_RESTART, link_timing=TIMING
         )
         async with background(node.run()), LinkedGateway(home, port).running() as gateway:
             await until(lambda: gateway.held and node.config, "the members' first configurations")

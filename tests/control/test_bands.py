@@ -1,7 +1,4 @@
-"""Bands of demand by the number of applications, in virtual time.
-
-Noise asks for next to no plan however many applications there are, and a real burst is found about as soon as with one.
-"""
+"""Bands in virtual time: noise of many applications asks for next to no plan, and a burst is found as with one."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ WARM_S = 60
 
 
 class Watched:
-    """Poisson arrivals of applications, a detector, and a plan whenever one is due.
-
-    Each plan is made for what has arrived so far.
-    """
+    """Poisson arrivals, a detector, and, whenever one is due, a plan for what has arrived so far."""
 
     def __init__(self, rates: Sequence[float], seed: int) -> None:
         self._rates = dict(zip((f"a{i}" for i in range(len(rates))), rates, strict=True))
@@ -90,10 +84,7 @@ def test_constant_rates_ask_for_at_most_two_plans_in_five_minutes(rates):
 
 
 def found_after(rate: float, times: float, applications: int, seed: int) -> float:
-    """Return the seconds until a rate change of one of several applications is found.
-
-    60 where it is not detected.
-    """
+    """Seconds until a rate change of one of several applications is found; 60 where it is not."""
     random = np.random.default_rng(seed)
     seconds = [(t, {"a": float(count)}) for t, count in enumerate(random.poisson(rate, WARM_S))]
     planned = estimates(seconds, ["a"], WARM_S, horizon_s=PERIOD_S).planned["a"]
@@ -112,14 +103,10 @@ def found_after(rate: float, times: float, applications: int, seed: int) -> floa
     ("rate", "times", "applications", "within_s"),
     [
         # With three deviations for any number of applications these took 0.2, 0.4, 0.8 and 1.2 s.
-        (400, 2, 1, 0.3),
-        (400, 2, 100, 0.3),
-        (100, 2, 1, 0.5),
-        (100, 2, 100, 0.8),
-        (40, 2, 1, 1.2),
-        (40, 2, 100, 2.0),
-        (2, 4, 1, 3.5),
-        (2, 4, 100, 6.0),
+        *((400, 2, 1, 0.3), (400, 2, 100, 0.3)),
+        *((100, 2, 1, 0.5), (100, 2, 100, 0.8)),
+        *((40, 2, 1, 1.2), (40, 2, 100, 2.0)),
+        *((2, 4, 1, 3.5), (2, 4, 100, 6.0)),
     ],
 )
 def test_a_burst_of_one_application_is_found_though_there_are_many(rate, times, applications, within_s):
@@ -137,7 +124,6 @@ def test_limits_are_poisson_quantiles_of_what_all_applications_may_miss_together
 
 
 def above(mean: float, count: float) -> float:
-    """The exact probability of a Poisson count above ``count``."""
     first = math.floor(count) + 1
     return sum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(first, first + 400))
 

@@ -1,7 +1,4 @@
-"""Members' certificates: issued, renewed, refused, taken back.
-
-They are tested at the control plane's end of links and over real links.
-"""
+"""Members' certificates: issued, renewed, refused, taken back, at links' real end and over real links."""
 
 from __future__ import annotations
 
@@ -34,7 +31,6 @@ DAY = timedelta(days=1)
 
 
 async def joined(name: str, secret: str, kind: str, identity: MemberIdentity, **fields) -> Connection:
-    """A member with a certificate."""
     connection = Connection(kind, secret)
     answer = await connection.join(name, certificate_request=identity.request(), **fields)
     assert isinstance(answer, control.Joined) and not answer.issued.refused, answer
@@ -211,6 +207,26 @@ async def test_a_member_may_have_another_key_now_and_then(tmp_path):
     assert [bool(answer.certificate) for answer in answers] == [True] * 5 + [False] * 3
     assert "another key each time" in answers[-1].refused
     assert len(await objects(shown)("certified")) == 5
+
+
+async def test_a_key_that_was_refused_gets_its_certificate_while_the_one_before_is_young(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "KEYS", 1.0)
+    monkeypatch.setattr(certificates, "REFUSED_S", 0.0)
+    secret = await token()
+    before = await joined("box", secret, "node", MemberIdentity(tmp_path / "before", "node", "box"))
+    await before.leave()
+    await objects(Node.objects.update)(credential_hash="")
+    identity = MemberIdentity(tmp_path / "another", "node", "box")
+    connection = Connection("node", secret)
+    answer = await connection.join("box", certificate_request=identity.request())
+    assert "the next one in an hour" in answer.issued.refused
+    # The hour is over.
+    monkeypatch.setattr(certificates, "_keys", {})
+    while not (issued := await connection.received(control.IssuedCertificate)).certificate:
+        pass
+    identity.store(issued.certificate, issued.authorities)
+    assert (await objects(Node.objects.get)()).key_hash == identity.key_hash
+    await connection.leave()
 
 
 async def test_a_member_that_waits_gets_no_certificate_before_it_is_approved(tmp_path):

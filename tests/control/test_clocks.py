@@ -1,7 +1,4 @@
-"""The wall clock is set while the control plane runs.
-
-Rows and Redis are real. Only time is faked.
-"""
+"""The wall clock is set while the control plane runs: only time is faked."""
 
 from __future__ import annotations
 
@@ -27,12 +24,7 @@ from workers.protocol import control
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
-STEPS = {
-    "three hours back": -3 * 3600.0,
-    "to 1970": -1.7e9,
-    "to 2040": 4.4e8,
-    "a day ahead": 86_400.0,
-}
+STEPS = {"three hours back": -3 * 3600.0, "to 1970": -1.7e9, "to 2040": 4.4e8, "a day ahead": 86_400.0}
 
 
 @pytest.fixture
@@ -62,10 +54,7 @@ def test_members_that_are_there_stay_there_and_silent_ones_are_noticed(step, set
 
 
 def test_a_node_that_was_seen_while_a_query_waited_is_there(clean_redis):
-    """A node that was seen while a query of the database waited is there.
-
-    Another process has stored a moment since this one looked at the clock, as it may where the database is busy.
-    """
+    """Another process has stored a moment since this one looked, as it may where the database is busy."""
     listening(clean_redis)
     one = node("here", devices=1)
     Node.objects.update(seen_s=clock.steady() + 5)

@@ -29,10 +29,7 @@ def names() -> set[str]:
 
 
 async def test_changes_that_come_while_one_is_made_share_a_transaction(monkeypatch):
-    """Changes that come while one is made share the next transaction.
-
-    One that fails takes back only itself.
-    """
+    """One that fails takes back only itself."""
     monkeypatch.setattr(commits, "HELD_S", 3600.0)
     began, go_on = threading.Event(), threading.Event()
     committed: list[int] = []
@@ -68,10 +65,7 @@ def test_a_transaction_that_takes_long_leaves_the_rest_to_the_next(monkeypatch):
 
 
 def test_nothing_counts_as_made_where_the_transaction_is_lost():
-    """A transaction that the database ended by itself leaves nothing made.
-
-    SQLite does so on a full disk.
-    """
+    """SQLite ends one by itself on a full disk."""
 
     def end() -> None:
         connection.connection.rollback()

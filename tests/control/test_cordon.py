@@ -1,7 +1,4 @@
-"""A cordoned node gets nothing to run, unloads, and is drained.
-
-Once it is uncordoned, it is planned on again.
-"""
+"""A cordoned node gets nothing to run, unloads, and is drained; uncordoned, it is planned on again."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from scheduler.control.planner import make_plan
 from scheduler.members import contents
 from scheduler.models import Plan
 from scheduler.profiling.dispatch import dispatch
-from tests.accounts import account, bearer
+from tests.accounts import account, bearer, signed_in
 from tests.control.world import KIND, application, node, requested, variant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
@@ -29,7 +26,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture
 def world():
-    """Two nodes, one application, and a plan with both."""
     for name in ("one", "two"):
         node(name, devices=1)
     made = variant(application(), "best", 90, 5)
@@ -160,8 +156,7 @@ def test_rest_and_console_cordon_and_show_it(world):
     answer = _cordon(client, "one").json()
     assert answer["cordoned_at"] and not answer["drained"]
     assert _cordon(client, "one").json()["cordoned_at"] == answer["cordoned_at"]
-    browser = Client()
-    browser.force_login(account("reader", "viewer"))
+    browser = signed_in("viewer")
     page = browser.get("/nodes/").content.decode()
     assert 'data-testid="cordoned-one"' in page and 'data-testid="uncordon-one"' not in page
     Device.objects.update(warm=[])

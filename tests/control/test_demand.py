@@ -1,8 +1,4 @@
-"""The demand estimate, and the band that goes with it.
-
-The margin is small for steady demand and large for demand that varies. A burst counts at once, and no estimate is below
-the floor.
-"""
+"""The demand estimate and its band: small for steady demand, large for varying; a burst counts at once."""
 
 from __future__ import annotations
 
@@ -145,13 +141,7 @@ def test_a_plan_holds_for_the_demand_it_was_made_for_and_for_its_noise(rate, app
 
 
 def replans(rates, period_s: int = 10, seed: int = 2) -> tuple[int, int]:
-    """Count reports of a real detector over ``rates``, with a plan every period.
-
-    Arrivals are Poisson, with one rate for each second.
-
-    Returns:
-        All reports, and those above the band.
-    """
+    """Reports of a detector over Poisson ``rates`` of seconds, a plan every period: (all, those above the band)."""
     random = np.random.default_rng(seed)
     detector, seconds, reports, above, high = BurstDetector(), [], 0, 0, 0.0
     for second, rate in enumerate(rates):

@@ -1,7 +1,4 @@
-"""Runs that went wrong are kept and shown.
-
-A variant that keeps crashing on a device type is left out of plans there.
-"""
+"""Runs that went wrong are kept and shown; what keeps crashing on a device type is left out of plans there."""
 
 from __future__ import annotations
 
@@ -18,15 +15,10 @@ from scheduler.members import contents, faults
 from scheduler.models import Plan
 from scheduler.profiling import dispatch, results
 from tests.control.test_profiling import POINTS
-from tests.control.world import KIND, application, node, variant
+from tests.control.world import KIND, application, variant
 from workers.protocol import control
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
-
-
-@pytest.fixture
-def box():
-    return node()
 
 
 @pytest.fixture
@@ -54,7 +46,7 @@ def planned_on(variant) -> set[str]:
     return {kind for known in problem.variants if known.id == str(variant.pk) for kind in known.profiles}
 
 
-def test_a_fault_is_kept_and_those_of_a_minute_are_marked_once(box, small):
+def test_a_fault_is_kept_and_those_of_an_hour_are_marked_once(box, small):
     for _ in range(2):
         faults.record(box, fault(small, "stopped"))
     assert [(kept.variant, kept.device, kept.cause) for kept in Fault.objects.all()] == [

@@ -1,7 +1,5 @@
 """Whether a member has joined and follows the plan, with the reason where not."""
 
-from __future__ import annotations
-
 import pytest
 from django.core.management import CommandError, call_command
 

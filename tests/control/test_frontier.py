@@ -1,7 +1,5 @@
 """The frontier of accuracy and throughput, the present mix, and other SLOs."""
 
-from __future__ import annotations
-
 import pytest
 
 from scheduler import frontier

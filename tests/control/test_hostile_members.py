@@ -1,7 +1,4 @@
-"""Hostile nodes and gateways at the control plane's real end of links.
-
-Nothing that cannot be true is stored or believed, and nothing of it makes planning fail.
-"""
+"""Hostile nodes and gateways at links' real end: nothing that cannot be true is stored or believed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Join tokens with limits, claims on names, and two connections of one member.
-
-They are tested at the control plane's real end of links.
-"""
+"""Join tokens with limits, claims on names, and two connections of one member, at links' real end."""
 
 from __future__ import annotations
 
@@ -35,7 +32,6 @@ async def joined(name: str, secret: str, kind: str = "node", **fields) -> tuple[
 
 
 async def waiting(secret: str, name: str = "box") -> Connection:
-    """A node that was told to wait for an operator."""
     connection = Connection("node", secret)
     assert isinstance(await connection.join(name), control.Pending)
     return connection
@@ -85,10 +81,7 @@ async def test_a_member_that_waits_may_come_again_with_a_token_that_it_has_used_
 
 
 async def test_a_box_that_never_got_its_credential_may_come_again_with_the_token_that_it_used():
-    """A box that never got its credential returns with its token; other boxes cannot.
-
-    The control plane may stop between a join and its answer. Other boxes gain nothing by that.
-    """
+    """The control plane may stop between a join and its answer. Other boxes gain nothing by that."""
     secret = await token(uses=1)
     for _ in range(3):
         lost, credential = await joined("box", secret, machine="boot-1")
@@ -228,11 +221,7 @@ async def test_a_claim_needs_a_use_that_is_left_when_it_is_accepted():
 
 
 async def test_nobody_is_asked_where_nothing_is_taken():
-    """No operator is asked where a join takes nothing from another member.
-
-    That holds for a credential that was rotated away, and for the control plane's own box, whose file has an operator's
-    token.
-    """
+    """A credential was rotated away; the control plane's own box has an operator's token in its file."""
     secret = await token()
     member, _ = await joined("box", secret)
     await member.leave()
@@ -246,10 +235,7 @@ async def test_nobody_is_asked_where_nothing_is_taken():
 
 
 async def test_a_token_without_approval_takes_no_place_in_the_queue_of_another():
-    """A claim that waits for approval is not exchanged for another box.
-
-    An operator may be looking at it.
-    """
+    """An operator may be looking at the claim that waits."""
     first = await waiting(await token(auto_approve=False))
     _, reason = await refused("node", await token("other", auto_approve=False))
     assert "connected already" in reason

@@ -1,27 +1,30 @@
 """When a member counts as behind, under a virtual clock."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
 
-from scheduler.members.lag import ANSWER_EVERY_S, WARN_AFTER_S, Lag
+from scheduler.members.lag import ANSWER_AT_LEAST_EVERY_S, ANSWER_EVERY_S, WARN_AFTER_S, Lag
 
 
 @pytest.mark.parametrize("held", ["old", ""])
-def test_a_member_that_is_behind_is_answered_again_and_again_and_an_operator_warned(held):
+def test_a_member_that_is_behind_is_answered_ever_more_rarely_and_an_operator_warned(held):
     lag, answered, warned = Lag(), [], []
-    for tick in range(1, int(WARN_AFTER_S) + 3):
+    for tick in range(1, 200):
         if lag.report(held, "new", tick, tick):
             answered.append(tick)
             lag.sent(tick)
         if lag.behind_since(tick) is not None:
             warned.append(tick)
-    assert {after - before for before, after in itertools.pairwise([1, *answered])} == {ANSWER_EVERY_S}
-    assert warned == [WARN_AFTER_S + 1, WARN_AFTER_S + 2] and lag.behind_since(warned[0]) == 1
-    lag.report("new", "new", 99, 99)
-    assert lag.behind_since(99) is None
+    pauses = [after - before for before, after in itertools.pairwise([1, *answered])]
+    assert pauses[0] == ANSWER_EVERY_S and pauses[-1] == ANSWER_AT_LEAST_EVERY_S
+    assert all(after == min(2 * before, ANSWER_AT_LEAST_EVERY_S) for before, after in itertools.pairwise(pauses))
+    assert warned[0] == WARN_AFTER_S + 1 and lag.behind_since(warned[0]) == 1
+    # It took over another one, which is not the last: that is sent as soon as at first.
+    assert not lag.report("other", "new", 200, 200)
+    assert lag.report("other", "new", 200 + ANSWER_EVERY_S, 200 + ANSWER_EVERY_S)
+    lag.report("new", "new", 299, 299)
+    assert lag.behind_since(299) is None
 
 
 def test_a_member_that_follows_with_a_delay_while_plans_change_each_second_is_no_cause_for_a_warning():

@@ -1,7 +1,4 @@
-"""Leases on planning and upkeep: one holder at a time.
-
-That holds whatever process is killed, stopped or late.
-"""
+"""Leases on planning and upkeep: one holder at a time, whatever process is killed, stopped or late."""
 
 from __future__ import annotations
 
@@ -42,7 +39,6 @@ def test_a_lease_has_one_holder_and_is_free_once_released():
 
 
 def abandoned() -> None:
-    """A lease whose holder is gone."""
     WorkLease.objects.create(name="plan", holder="box:1:a", epoch=7, renewals=3)
 
 

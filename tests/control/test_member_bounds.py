@@ -88,10 +88,7 @@ def test_every_number_text_and_list_of_every_message_is_bounded_and_the_error_na
             control.GatewayStats(applications={"a": ApplicationStats(arrived_rows=10**9, p95_ms=1e8)}, ready=True),
         ),
         ("gateway", control.Burst(application="a", rate=1e8, plan_version=1)),
-        (
-            "node",
-            control.JoinNode(name="n" * 63, devices=(msgspec.structs.replace(INFO, memory_bytes=2**44),) * 512),
-        ),
+        ("node", control.JoinNode(name="n" * 63, devices=(msgspec.structs.replace(INFO, memory_bytes=2**44),) * 512)),
         ("node", control.NodeStats(devices=(msgspec.structs.replace(DEVICE_SECOND, memory_bytes=2**44),) * 512)),
         ("node", msgspec.structs.replace(DONE, accuracy=100.0, load_s=3600.0, validated_rows=10**10)),
         ("node", control.DeviceStates(devices=(msgspec.structs.replace(STATE, detail="x" * 16_000),) * 64)),

@@ -32,7 +32,6 @@ def quick(db) -> Variant:
 
 @pytest.fixture
 def away(headers, quick, monkeypatch, tmp_path):
-    """Redis is away."""
     monkeypatch.setattr(settings, "REDIS_URL", f"unix://{tmp_path}/nobody.sock")
     live.client.cache_clear()
     yield

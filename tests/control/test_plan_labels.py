@@ -1,7 +1,5 @@
 """Labels of plan triggers for operators, and their presence in the database."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

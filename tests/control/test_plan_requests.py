@@ -24,7 +24,6 @@ def world():
 
 
 def queued(redis) -> list[dict]:
-    """The tasks in the planning queue."""
     return [json.loads(message) for message in redis.lrange("nereus:celery:planning", 0, -1)]
 
 

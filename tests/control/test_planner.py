@@ -1,7 +1,4 @@
-"""The control loop on real rows and a real Redis.
-
-It is tested for what is planned, when, and what members receive.
-"""
+"""The control loop on real rows and a real Redis: what is planned, when, and what members receive."""
 
 from __future__ import annotations
 
@@ -128,10 +125,7 @@ def test_a_control_plane_that_was_away_plans_with_nodes_that_are_still_coming_ba
 
 
 def test_two_reports_in_one_second_are_not_taken_for_twice_the_demand():
-    """Two reports in one second are not taken for twice the demand.
-
-    The gateway's ticks come near the turn of a second: 100 items every second, in seconds 0, 2, 2, 3, 5, 5 ...
-    """
+    """The gateway's ticks come near the turn of a second: 100 items each, in seconds 0, 2, 2, 3, 5, 5 ..."""
     entries = [
         {"t": t, "gateway": "g", "applications": {"a": {"arrived_rows": 100}}} for t in (0, 2, 2, 3, 5, 5, 6, 8, 8)
     ]

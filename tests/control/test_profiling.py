@@ -1,9 +1,4 @@
-"""Profile jobs: assigned, stored, retried and reported.
-
-They go to free devices, one job a device. Results are stored whole, and failures are retried before they are reported.
-"""
-
-from __future__ import annotations
+"""Profile jobs: given to free devices, one a device, stored whole, and retried before a failure is reported."""
 
 from datetime import timedelta
 
@@ -25,13 +20,7 @@ POINTS = (ProfilePoint(1, 0.01, 0.012, 0.01, 30), ProfilePoint(2, 0.018, 0.02, 0
 
 
 @pytest.fixture
-def box():
-    return node()
-
-
-@pytest.fixture
 def fresh(box):
-    """A variant that was never profiled, with its job."""
     made = variant(application(), "new", 95, 5, state=Variant.State.PROFILING)
     made.profiles.all().delete()
     (job,) = profiling.order(made, "registration")
@@ -45,17 +34,19 @@ def test_a_job_goes_to_a_device_of_its_type(fresh):
     assert job.state == "running" and job.device.type == KIND and job.attempts == 1
 
 
-@pytest.mark.parametrize(("elsewhere", "ordered"), [(1.0, 0), (1.7, 1)])
-def test_drift_of_one_device_alone_orders_no_new_profile(box, elsewhere, ordered):
-    """Where others of the type run the variant as profiled, the device is slow, not the profile wrong."""
-    made = variant(application(), "best", 90, 10)
+@pytest.mark.parametrize(("elsewhere", "of", "ordered"), [(1.0, "best", 0), (1.0, "other", 0), (1.7, "best", 1)])
+def test_drift_of_one_device_alone_orders_no_new_profile(box, elsewhere, of, ordered):
+    """Where others of the type run as profiled, whatever they run, the device is slow, not the profile wrong."""
+    owner = application()
+    made = variant(owner, "best", 90, 10)
+    ran = made if of == "best" else variant(owner, of, 80, 5)
     made.profiles.update(measured="2020-01-01T00:00:00Z")
     devices = [
         {
             "device": f"box/{name}",
-            "variants": [{"variant": made.pk, "rows": 9, "batches": 9, "busy_s": 1, "drift": ratio}],
+            "variants": [{"variant": one.pk, "rows": 9, "batches": 9, "busy_s": 1, "drift": ratio}],
         }
-        for name, ratio in (("cpu0", 1.8), ("cpu1", elsewhere))
+        for name, one, ratio in (("cpu0", made, 1.8), ("cpu1", ran, elsewhere))
     ]
     telemetry.record(telemetry.NODE_STREAM, {"t": clock.wall(), "node": "box", "devices": devices})
     results.drifted(box, control.Drift(device="box/cpu0", variant=made.pk, ratio=1.8))

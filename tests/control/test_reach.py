@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.test import Client
 
 from registry.models import Device, Gateway, Node
 from scheduler.control.assemble import available_devices
 from scheduler.control.planner import make_plan
-from tests.accounts import account
+from tests.accounts import signed_in
 from tests.control.connections import Connection, token
 from tests.control.linked import until
 from tests.control.world import KIND, application, node, requested, variant
@@ -23,7 +22,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def boxes() -> None:
-    """A box with a gateway, and one without."""
     near, far = node("near", devices=1), node("far", devices=2)
     Node.objects.filter(pk=near.pk).update(machine="a")
     Node.objects.filter(pk=far.pk).update(machine="b")
@@ -87,9 +85,7 @@ async def test_a_gateway_that_joins_on_a_second_box_has_its_devices_planned_on()
 
 def test_the_nodes_page_says_which_devices_are_not_reached_and_what_to_do():
     boxes()
-    browser = Client()
-    browser.force_login(account("viewer"))
-    page = re.sub(r"\s+", " ", browser.get("/nodes/").content.decode())
+    page = re.sub(r"\s+", " ", signed_in("viewer").get("/nodes/").content.decode())
     assert page.count("not reachable from any gateway: ") == 2
     assert 'data-testid="unreachable-far/cpu0"' in page and 'data-testid="unreachable-near/cpu0"' not in page
     assert "set NEREUS_EXECUTORS on node far, start a gateway beside it, or revoke the node" in page

@@ -1,7 +1,4 @@
-"""Devices that no gateway's core reaches are left out of plans, and come back.
-
-Plans name them all the same.
-"""
+"""Devices that no gateway's core reaches are left out of plans, and come back; plans name them all the same."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from registry import clock, reach
 from registry.models import Device, Gateway, Node, Profile
 from registry.reach import Reported
 from scheduler import live
-from scheduler.control.assemble import available_devices
 from scheduler.control.planner import make_plan
 from scheduler.members import contents, following, reaching
 from scheduler.members.reaching import PATIENCE_S, SILENCE_S, cut_off
 from scheduler.presence import reported
-from tests.accounts import account, bearer
+from tests.accounts import account, bearer, signed_in
 from tests.control.connections import Connection, token
 from tests.control.linked import cluster, until
+from tests.control.test_reach import available
 from tests.control.world import application, listening, node, requested, seen, variant
 from workers.node.supervision import COMMAND
 from workers.protocol import control
@@ -110,7 +107,6 @@ def test_a_report_says_something_new_once_a_devices_time_is_over():
 
 @pytest.fixture
 def boxes():
-    """Two nodes, two connected gateways, an application, a plan with both devices."""
     for name in ("near", "far"):
         node(name, devices=1)
     for name in ("one", "two"):
@@ -124,18 +120,14 @@ def boxes():
 
 def says(name: str, reached: tuple[str, ...] = (), **unreached: float) -> None:
     found = Reach(reached=reached, unreached={f"{ref}/cpu0": age for ref, age in unreached.items()})
-    reaching.report(Gateway.objects.get(name=name).pk, found)
+    for gateway in Gateway.objects.filter(name__in=("one", "two") if name == "both" else (name,)).order_by("name"):
+        reaching.report(gateway.pk, found)
 
 
 def sends(*names: str) -> None:
-    """Nodes send statistics."""
     reported(dict.fromkeys(Node.objects.filter(name__in=names).values_list("pk", flat=True), clock.stamp()))
     Node.objects.filter(name__in=names).update(**seen())
     listening(live.client())
-
-
-def available() -> set[str]:
-    return {device.ref for device in available_devices()}
 
 
 class TestDecision:
@@ -162,8 +154,7 @@ class TestDecision:
 
     def test_a_device_lost_with_its_node_is_left_out_at_once_and_taken_back_once(self, boxes, later):
         sends("near", "far")
-        for name in ("one", "two"):
-            says(name, ("near/cpu0", "far/cpu0"))
+        says("both", ("near/cpu0", "far/cpu0"))
         later(SILENCE_S)
         sends("near")
         reaching.look()
@@ -186,10 +177,8 @@ class TestDecision:
 
     def test_a_device_that_is_lost_first_is_left_out_once_its_node_is_silent(self, boxes, later):
         sends("near", "far")
-        for name in ("one", "two"):
-            says(name, ("near/cpu0", "far/cpu0"))
-        for name in ("one", "two"):
-            says(name, ("near/cpu0",), far=0.0)
+        says("both", ("near/cpu0", "far/cpu0"))
+        says("both", ("near/cpu0",), far=0.0)
         later(SILENCE_S - 1)
         reaching.look()
         assert len(available()) == 2, "its node sends, as far as is known"
@@ -199,22 +188,19 @@ class TestDecision:
 
     def test_a_core_that_starts_is_not_believed_at_once(self, boxes, later):
         sends("near", "far")
-        for name in ("one", "two"):
-            says(name, ("near/cpu0", "far/cpu0"))
-            reaching.joined(Gateway.objects.get(name=name).pk)
+        says("both", ("near/cpu0", "far/cpu0"))
+        for gateway in Gateway.objects.all():
+            reaching.joined(gateway.pk)
         later(SILENCE_S)
-        for name in ("one", "two"):
-            says(name, ("near/cpu0",), far=0.1)
+        says("both", ("near/cpu0",), far=0.1)
         assert len(available()) == 2
 
     def test_silence_after_an_absence_of_the_control_plane_does_not_count(self, boxes, later):
         sends("near", "far")
-        for name in ("one", "two"):
-            says(name, ("near/cpu0", "far/cpu0"))
+        says("both", ("near/cpu0", "far/cpu0"))
         later(SILENCE_S)
         live.client().delete("nereus:members_seen")
-        for name in ("one", "two"):
-            says(name, ("near/cpu0",), far=0.0)
+        says("both", ("near/cpu0",), far=0.0)
         assert len(available()) == 2
         live.client().delete(*live.client().keys("nereus:node_heard:*"))
         listening(live.client())
@@ -247,8 +233,7 @@ class TestDecision:
         from scheduler.members import devices
 
         devices.report(Node.objects.get(name="far"), [DeviceState(device="far/cpu0", state="up")])
-        for name in ("one", "two"):
-            says(name, ("near/cpu0",), far=500.0)
+        says("both", ("near/cpu0",), far=500.0)
         assert len(available()) == 2
         later(PATIENCE_S)
         for kind in (Node, Gateway):
@@ -260,8 +245,7 @@ class TestDecision:
         assert len(available()) == 2, "another process may be reached"
 
     def test_the_last_device_goes_on_being_planned(self, boxes):
-        for name in ("one", "two"):
-            says(name, (), far=5.0, near=5.0)
+        says("both", (), far=5.0, near=5.0)
         assert available() == set() and make_plan("change") is None
 
     def test_rest_and_console_show_who_reaches_a_device(self, boxes):
@@ -274,9 +258,7 @@ class TestDecision:
         assert shown["unreachable"].startswith("not reached by any gateway (one, two) since 20")
         near = client.get("/api/v1/devices/near/cpu0/").json()
         assert (near["gateways"], near["unreached_by"], near["unreached_since"]) == (["one", "two"], [], None)
-        browser = Client()
-        browser.force_login(account("reader", "viewer"))
-        page = browser.get("/nodes/").content.decode()
+        page = signed_in("viewer").get("/nodes/").content.decode()
         assert "reached by one, two" in page and 'data-testid="unreached-far/cpu0-two"' in page
         assert 'data-testid="unreachable-far/cpu0"' in page and "check the network and firewalls" in page
 

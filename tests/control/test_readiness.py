@@ -44,7 +44,6 @@ def gateway(name: str, **fields) -> None:
 
 
 def report(name: str, *serving: str) -> None:
-    """Record a gateway's second and act on it."""
     second({}, gateway=name, serving=serving)
     readiness.reported()
 

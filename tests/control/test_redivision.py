@@ -1,7 +1,4 @@
-"""A node's cores become other devices.
-
-Plans keep to the devices that serve until the new ones can.
-"""
+"""A node's cores become other devices; plans keep to the devices that serve until the new ones can."""
 
 from __future__ import annotations
 
@@ -33,7 +30,6 @@ def info(number: int, *cores: int) -> DeviceInfo:
 
 
 def join(*infos: DeviceInfo, retiring: tuple[int, ...] = (), ordered: bool = True, problem: str = "") -> None:
-    """A node's message when it joins."""
     message = control.JoinNode(
         name="box",
         devices=infos,

@@ -10,7 +10,7 @@ from registry import profiling, services, storage
 from registry.models import Variant
 from scheduler.control import requests
 from scheduler.profiling import dispatch, results
-from tests.control.world import application, node, variant
+from tests.control.world import application, variant
 from tests.registry import graphs
 from workers.protocol import control
 from workers.protocol.specs import ProfilePoint
@@ -29,11 +29,6 @@ def asked(clean_redis) -> Callable[[Callable], int]:
         return requests.plan_row().wanted - before
 
     return count
-
-
-@pytest.fixture
-def box():
-    return node()
 
 
 @pytest.fixture

@@ -40,7 +40,6 @@ def world(clean_redis):
 
 
 def plan() -> tuple[set[str], set[str]]:
-    """The variants that a new plan places, and those that it has stand by."""
     devices = planner.make_plan("manual").wire["devices"]
     return tuple({one["variant"]["name"] for d in devices for one in d[kind]} for kind in ("residents", "relief"))
 

@@ -1,7 +1,4 @@
-"""Rows that grow in number with time alone are bounded.
-
-Nothing that is needed is deleted.
-"""
+"""Rows that grow in number with time alone are bounded, and nothing that is needed is deleted."""
 
 from __future__ import annotations
 

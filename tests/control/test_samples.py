@@ -1,7 +1,4 @@
-"""Single queries in Redis: the slowest of each minute and the latest refused.
-
-They are kept for an hour, and their number is bounded.
-"""
+"""The slowest queries of each minute and the latest refused: kept in Redis for an hour, a bounded number."""
 
 from __future__ import annotations
 

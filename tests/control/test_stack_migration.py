@@ -1,7 +1,4 @@
-"""An upgrade from the release before stacks.
-
-The database is made by that release's migrations, and plans and settings are saved by it.
-"""
+"""An upgrade from the release before stacks, with a database made by its migrations."""
 
 from __future__ import annotations
 
@@ -87,11 +84,7 @@ def before(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def upgraded(before, tmp_path_factory) -> dict[str, sqlite3.Connection]:
-    """Copies of the database with each of :data:`CHOICES`, upgraded.
-
-    The last, with none, is brought to this release. The others get as far as what changes choices, as all migrations
-    after it take much longer.
-    """
+    """Copies with each of :data:`CHOICES`, upgraded as far as choices change; the last, with none, to this release."""
     home = tmp_path_factory.mktemp("upgraded")
     paths = {name: home / f"{number}.sqlite3" for number, name in enumerate(CHOICES)}
     for name, path in paths.items():

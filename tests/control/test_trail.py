@@ -1,7 +1,4 @@
-"""Trails of plans that were really made.
-
-A trail has a sentence, causes, the limit that binds, and moves with their cost.
-"""
+"""Trails of plans that were really made: a sentence, causes, the limit that binds, and moves with their cost."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Redis or the database in trouble: members stay connected and serve on.
-
-They are also admitted again. All parts are real.
-"""
+"""Redis or the database in trouble: members stay connected, serve on and are admitted again. All is real."""
 
 from __future__ import annotations
 
@@ -114,10 +111,7 @@ async def test_members_are_admitted_while_redis_takes_nothing(home, clean_redis)
 
 
 async def test_a_member_that_lost_its_link_joins_while_redis_hangs(home, clean_redis, monkeypatch):
-    """A member that lost its link joins while Redis hangs.
-
-    Otherwise each call would wait for its time-out, and the member, which gives up, for all of them.
-    """
+    """The member gives up sooner than all calls' time-outs together take."""
     monkeypatch.setattr(live.client().connection_pool, "connection_kwargs", fast())
     async with cluster(home) as (gateway, node):
         before, taken = await channels(), len(gateway.received)
@@ -134,7 +128,6 @@ async def test_a_member_that_lost_its_link_joins_while_redis_hangs(home, clean_r
 
 
 async def channels() -> set[str]:
-    """Of all members' connections."""
     return {
         channel
         for kind in (Gateway, Node)

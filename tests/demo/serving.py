@@ -1,7 +1,4 @@
-"""A real HTTP server that speaks as much V2 as the demo's load needs.
-
-It misbehaves on request.
-"""
+"""A real HTTP server that speaks as much V2 as the demo's load needs, and misbehaves on request."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ CLASSES = 3
 
 
 def application(folder: Path, name: str = "shapes", slo_ms: float = 300.0) -> DemoApplication:
-    """Make an application whose rows say their class: the largest value's place.
-
-    It has twenty real rows on disk.
-    """
+    """Rows say their class, the largest value's place; twenty real ones are on disk."""
     rows = np.random.default_rng(0).random((20, CLASSES), np.float32)
     path = folder / f"{name}.npz"
     np.savez(path, x=rows, labels=rows.argmax(1))
@@ -41,10 +35,7 @@ def application(folder: Path, name: str = "shapes", slo_ms: float = 300.0) -> De
 
 
 class V2Server:
-    """Answers with the row itself as its scores.
-
-    ``decide(n)`` says what the n-th query (from 0) gets: a status, with a delay in seconds.
-    """
+    """Answers with the row as its scores; ``decide(n)``: (status, delay in s) of the n-th query from 0."""
 
     def __init__(self, decide: Callable[[int], tuple[int, float]] = lambda n: (200, 0.0), port: int = 0):
         self._decide = decide

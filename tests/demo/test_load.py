@@ -1,7 +1,4 @@
-"""The load as a process.
-
-It calibrates over REST, drives the gateway, and stops at once on SIGTERM.
-"""
+"""The load as a process: it calibrates over REST, drives the gateway, and stops at once on SIGTERM."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ TOKEN = "rest-token"
 
 
 class Appliance:
-    """A real HTTP server with the part of the REST API that the demo uses.
-
-    It keeps what it was given.
-    """
+    """A real HTTP server with the REST API that the demo uses, which keeps what it was given."""
 
     def __init__(self):
         self.applications: dict[str, dict] = {}

@@ -1,7 +1,4 @@
-"""The committed models are what the manifest says.
-
-Accuracies reproduce, the batch dimension is free, and cost buys accuracy.
-"""
+"""The committed models are what the manifest says: accuracies, a free batch dimension, cost for accuracy."""
 
 from __future__ import annotations
 
@@ -32,10 +29,7 @@ def session(path) -> onnxruntime.InferenceSession:
 
 
 def multiplications(path) -> int:
-    """Count the multiplications for one row in convolutions and dense layers.
-
-    They are nearly all of a run: a cost without a clock.
-    """
+    """Multiplications a row in convolutions and dense layers, nearly all of a run: a cost without a clock."""
     model = onnx.load(str(path))
     for value in model.graph.input:
         value.type.tensor_type.shape.dim[0].dim_value = 1
@@ -56,10 +50,7 @@ def multiplications(path) -> int:
 
 @by_variant
 def test_the_committed_file_is_right_and_wrong_where_the_manifest_says(application, variant):
-    """The committed file is right and wrong where the manifest says.
-
-    Every row that the labels call wrong is run, and every tenth of all: the costly variants would take minutes for all.
-    """
+    """Every row that the labels call wrong and every tenth of all; all would take minutes."""
     samples, labels = application.samples(), application.labels()
     assert variant.accuracy == pytest.approx(100 * (1 - len(variant.wrong) / len(labels)))
     rows = sorted({*variant.wrong, *range(0, len(labels), 10)})

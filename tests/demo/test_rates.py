@@ -1,9 +1,4 @@
-"""The rate profile: bursts at least once a minute.
-
-There is never more than the least accurate variants carry.
-"""
-
-from __future__ import annotations
+"""The rate profile: bursts at least once a minute, never above what the least accurate variants carry."""
 
 import itertools
 import math

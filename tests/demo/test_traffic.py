@@ -1,7 +1,4 @@
-"""The load keeps exact accounts of what came of each query.
-
-It runs against a real server that misbehaves on request.
-"""
+"""The load keeps exact accounts of what came of each query, against a real server that misbehaves."""
 
 from __future__ import annotations
 

@@ -28,10 +28,7 @@ PATIENCE = 20_000
 
 
 def option(variant: str, accuracy: float, points: Mapping[int, float], rows: int | None = None, weight: float = 1.0):
-    """Return an option with ``points`` {batch: seconds}.
-
-    Sizes between two of these cost what the larger costs.
-    """
+    """Return an option with ``points`` {batch: seconds}; sizes between cost what the larger costs."""
     latency = LatencyModel(list(points.items()), interpolate=False)
     return ServingOption(variant, accuracy, latency, rows or latency.largest, weight)
 
@@ -47,12 +44,10 @@ BOTH = {"faces": menu(LARGE, SMALL)}
 
 
 def class_of(name: str | QueryClass) -> QueryClass:
-    """The class of an application's unrestricted queries, or the class that is given."""
     return name if isinstance(name, QueryClass) else QueryClass(name)
 
 
 def terms(applications: Mapping[str | QueryClass, tuple[float, bool]]) -> dict[str, ServiceTerms]:
-    """By application, with its size classes."""
     sizes: dict[str, tuple[int, ...]] = {}
     for name in map(class_of, applications):
         sizes[name.application] = (*sizes.get(name.application, ()), name.size)
@@ -117,16 +112,9 @@ class World:
         self.exact = exact and slowness is None
         #: devices changed as the schedule could not expect, as do those with a round trip longer than a batch:
         #: only two batches are in flight there, so a third waits for an answer
-        self.disturbed = rtt_s > min(
-            (
-                option.seconds(rows)
-                for menus in devices.values()
-                for menu in menus.values()
-                for option in menu.options
-                for rows in range(1, option.max_rows + 1)
-            ),
-            default=math.inf,
-        )
+        options = [its for menus in devices.values() for menu in menus.values() for its in menu.options]
+        runs_s = [its.seconds(rows) for its in options for rows in range(1, its.max_rows + 1)]
+        self.disturbed = rtt_s > min(runs_s, default=math.inf)
         self.rtts: dict[str, float] = {}
         self.decisions: list[tuple] = []
         self.wake_at = math.inf
@@ -149,13 +137,10 @@ class World:
         self.offer_all({device: menus})
 
     def offer_all(self, menus_by_device: Mapping[str, Mapping[str, OptionSet]]) -> None:
-        self.call(
-            "offered",
-            {
-                device: {class_of(name): menu for name, menu in menus.items()}
-                for device, menus in menus_by_device.items()
-            },
-        )
+        offered = {
+            device: {class_of(name): menu for name, menu in menus.items()} for device, menus in menus_by_device.items()
+        }
+        self.call("offered", offered)
 
     def set_up(self, device: str, up: bool) -> None:
         self._act(self.binding.device_changed(device, self.now, up=up))
@@ -171,10 +156,7 @@ class World:
         self.binding.rtt_changed(device, rtt_s)
 
     def overtake(self, device: str, seconds: float) -> None:
-        """The device loads a variant once it is idle.
-
-        The batch that is on its way there runs after that.
-        """
+        """The device loads a variant once it is idle, before the batch that is on its way there."""
         self.exact = False
         batch = self.under_way[device][-1]
         [(_, number, _, run_s)] = [entry for entry in self._heap if entry[2] is batch]
@@ -352,16 +334,8 @@ class World:
 
     def _dispatched(self, batch: ScheduledBatch) -> None:
         device = batch.device.name
-        self.decisions.append(
-            (
-                "dispatched",
-                self.now,
-                device,
-                batch.option.variant,
-                tuple(query.id for query in batch.queries),
-                batch.end,
-            )
-        )
+        ids = tuple(query.id for query in batch.queries)
+        self.decisions.append(("dispatched", self.now, device, batch.option.variant, ids, batch.end))
         for query in batch.queries:
             assert query.state == WAITING, f"{query} is dispatched"
             query.state, query.batch = DISPATCHED, batch
@@ -380,7 +354,6 @@ class World:
         heappush(self._heap, (start + run_s + rtt_s / 2, self._number, batch, run_s))
 
     def _was_hopeless(self, query: Query) -> None:
-        """No idle device could have answered a refused query in time."""
         groups = self.binding._groups
         if query.query_class not in groups.classes:
             return

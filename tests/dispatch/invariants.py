@@ -1,7 +1,4 @@
-"""Checks of the invariants of late binding.
-
-They hold between any two calls, and are counted again from its devices.
-"""
+"""Checks of the invariants of late binding."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Queries that arrive together are scheduled together.
-
-A batching delay is only for queries that are expected.
-"""
+"""Queries that arrive together are scheduled together."""
 
 from __future__ import annotations
 

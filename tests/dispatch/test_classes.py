@@ -1,7 +1,4 @@
-"""Queries that permit some variants only.
-
-Tested are the variants that they get, the queries with which they share batches, and the cost to others.
-"""
+"""Queries that permit some variants only."""
 
 from __future__ import annotations
 

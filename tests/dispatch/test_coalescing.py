@@ -1,7 +1,4 @@
-"""Short batches wait a moment for queries that follow each other closely.
-
-Their runs are over in a moment. No others wait.
-"""
+"""Short batches wait a moment for queries that follow each other closely."""
 
 from __future__ import annotations
 
@@ -27,10 +24,7 @@ def world(slo_s: float = 0.05, run_s: float = RUN_S) -> World:
 
 
 class Clients:
-    """Clients that each ask again some time after their answer.
-
-    They ask ``think_s`` apart from the others that are answered with them.
-    """
+    """Clients that ask again after their answers, each ``think_s`` after the one before."""
 
     def __init__(self, made: World, count: int, think_s: float):
         self.made, self.think_s = made, think_s

@@ -1,7 +1,4 @@
-"""Queries that wait cost accuracy before they cost queries.
-
-They do so the sooner, the less devices can carry beyond them.
-"""
+"""Queries that wait cost accuracy before they cost queries."""
 
 from __future__ import annotations
 
@@ -203,13 +200,7 @@ def class_loads(places: list[set[int]], rates: list[float]) -> list[float]:
     return [found[served][-1] for served in classes if served in found]
 
 
-@given(
-    st.lists(
-        st.tuples(st.sets(st.integers(0, 7), min_size=1), st.floats(1.0, 1000.0)),
-        min_size=1,
-        max_size=5,
-    )
-)
+@given(st.lists(st.tuples(st.sets(st.integers(0, 7), min_size=1), st.floats(1.0, 1000.0)), min_size=1, max_size=5))
 def test_no_spread_could_have_much_lower_loads(demands):
     places, rates = [its for its, _ in demands], [rate for _, rate in demands]
     # By Hall's theorem some classes and all of their devices bound the lowest possible highest load.

@@ -1,7 +1,4 @@
-"""The binding with devices that fail.
-
-They are lost, hang, decline queries or are slower than profiled.
-"""
+"""The binding with devices that are lost, hang, decline or are slower than profiled."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rules that hold for any devices and options.
-
-They hold for any order of arrivals, answers, plans and mishaps.
-"""
+"""Rules that hold for any devices, options, arrivals, answers, plans and mishaps."""
 
 from __future__ import annotations
 
@@ -51,8 +48,10 @@ times = st.sampled_from([0.0, 0.0005, 0.003, 0.01, 0.03, 0.1, 0.4, 3.0])
 
 
 class Dispatching(RuleBasedStateMachine):
-    def both(self):
-        return self.world, self.twin
+    def both(self, act) -> None:
+        for world in (self.world, self.twin):
+            act(world)
+        self.same()
 
     def same(self) -> None:
         assert self.world.decisions == self.twin.decisions
@@ -87,10 +86,7 @@ class Dispatching(RuleBasedStateMachine):
         sizes=st.lists(st.sampled_from([1, 1, 1, 2, 3]), min_size=1, max_size=12),
     )
     def submit(self, application, sizes):
-        for world in self.both():
-            for rows in sizes:
-                world.submit(application, rows)
-        self.same()
+        self.both(lambda world: [world.submit(application, rows) for rows in sizes])
 
     @rule(
         application=st.sampled_from(APPLICATIONS),
@@ -99,9 +95,7 @@ class Dispatching(RuleBasedStateMachine):
         key=st.sampled_from([None, "long"]),
     )
     def submit_another(self, application, rows, budget_s, key):
-        for world in self.both():
-            world.submit(application, rows, budget_s, key)
-        self.same()
+        self.both(lambda world: world.submit(application, rows, budget_s, key))
 
     @rule(
         asked=st.lists(
@@ -116,9 +110,7 @@ class Dispatching(RuleBasedStateMachine):
         )
     )
     def submit_together(self, asked):
-        for world in self.both():
-            world.submit_together(asked)
-        self.same()
+        self.both(lambda world: world.submit_together(asked))
 
     @rule(
         asked=st.lists(
@@ -129,120 +121,86 @@ class Dispatching(RuleBasedStateMachine):
         together=st.booleans(),
     )
     def submit_restricted(self, asked, together):
-        """Submit queries that permit some variants only.
-
-        :mod:`.invariants` checks that they get no other.
-        """
         classes = [
             QueryClass(name, 0, None if which is None else frozenset(name + digit for digit in which))
             for name, which in asked
         ]
-        for world in self.both():
-            if together:
-                world.submit_together([(one, 1, None, None) for one in classes])
-            else:
-                for one in classes:
-                    world.submit(one)
-        self.same()
+        if together:
+            self.both(lambda world: world.submit_together([(one, 1, None, None) for one in classes]))
+        else:
+            self.both(lambda world: [world.submit(one) for one in classes])
 
     @rule(seconds=times)
     def advance(self, seconds):
-        for world in self.both():
-            world.advance(seconds)
-        self.same()
+        self.both(lambda world: world.advance(seconds))
 
     @rule(seconds=times)
     def oversleep(self, seconds):
-        for world in self.both():
-            world.oversleep(seconds)
-        self.same()
+        self.both(lambda world: world.oversleep(seconds))
 
     @rule(data=st.data())
     def withdraw(self, data):
         if not self.world.queries:
             return
         i = data.draw(st.integers(0, len(self.world.queries) - 1))
-        for world in self.both():
-            world.withdraw(world.queries[i])
-        self.same()
+        self.both(lambda world: world.withdraw(world.queries[i]))
 
     @rule(data=st.data())
     def withdraw_what_waits(self, data):
         waiting = [query.id for query in self.world.queries if query.state == WAITING]
         if waiting:
             i = data.draw(st.sampled_from(waiting))
-            for world in self.both():
-                world.withdraw(world.queries[i])
-            self.same()
+            self.both(lambda world: world.withdraw(world.queries[i]))
 
     @rule(device=devices, up=st.booleans())
     def set_up(self, device, up):
-        for world in self.both():
-            if device in world.rtts:
-                world.set_up(device, up)
-        self.same()
+        if device in self.world.rtts:
+            self.both(lambda world: world.set_up(device, up))
 
     @rule(device=devices)
     def lose(self, device):
-        for world in self.both():
-            world.lose(device)
-        self.same()
+        self.both(lambda world: world.lose(device))
 
     @rule(data=st.data())
     def decline(self, data):
         dispatched = sorted({query.id for query in self.world.queries if query.state == DISPATCHED})
         if dispatched:
             i = data.draw(st.sampled_from(dispatched))
-            for world in self.both():
-                world.decline(world.queries[i].batch)
-            self.same()
+            self.both(lambda world: world.decline(world.queries[i].batch))
 
     @rule(device=devices, which=st.integers(0, 2))
     def swap_menus(self, device, which):
-        for world in self.both():
-            if device in world.rtts:
-                world.offer(device, self.kinds[which % len(self.kinds)])
-        self.same()
+        if device in self.world.rtts:
+            self.both(lambda world: world.offer(device, self.kinds[which % len(self.kinds)]))
 
     @rule(device=devices, menus=offers())
     def set_menus(self, device, menus):
-        for world in self.both():
-            if device in world.rtts:
-                world.offer(device, menus)
-        self.same()
+        if device in self.world.rtts:
+            self.both(lambda world: world.offer(device, menus))
 
     @rule(applications=applications)
     def set_applications(self, applications):
-        for world in self.both():
-            world.set_applications(applications)
-        self.same()
+        self.both(lambda world: world.set_applications(applications))
 
     @rule(device=devices)
     def back(self, device):
-        for world in self.both():
-            if device in world.rtts:
-                world.back(device)
-        self.same()
+        if device in self.world.rtts:
+            self.both(lambda world: world.back(device))
 
     @rule(device=devices, seconds=times)
     def busy(self, device, seconds):
-        for world in self.both():
-            if device in world.rtts:
-                world.busy(device, seconds)
-        self.same()
+        if device in self.world.rtts:
+            self.both(lambda world: world.busy(device, seconds))
 
     @rule(device=devices, rtt_s=st.sampled_from([0.0, 0.001, 0.02]))
     def set_rtt(self, device, rtt_s):
-        for world in self.both():
-            if device in world.rtts:
-                world.set_rtt(device, rtt_s)
+        if device in self.world.rtts:
+            self.both(lambda world: world.set_rtt(device, rtt_s))
 
     @precondition(lambda self: hasattr(self, "world"))
     @rule()
     def finish(self):
-        for world in self.both():
-            world.finish()
-        self.same()
+        self.both(lambda world: world.finish())
 
     def teardown(self):
         if hasattr(self, "world"):

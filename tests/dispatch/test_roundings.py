@@ -1,7 +1,4 @@
-"""A run that ends in time by one sum and late by another is decided once.
-
-Clocks that have just started show every rounding.
-"""
+"""A run that ends in time by one sum and late by another is decided once."""
 
 from __future__ import annotations
 
@@ -37,10 +34,7 @@ def ask(world: World, due: float) -> Query:
 
 @pytest.mark.parametrize(
     ("now", "run_s", "due"),
-    [
-        (0.016700526610207347, 0.013, 0.030000525610207347),
-        (0.017608954409538188, 0.013, 0.030908953409538188),
-    ],
+    [(0.016700526610207347, 0.013, 0.030000525610207347), (0.017608954409538188, 0.013, 0.030908953409538188)],
 )
 def test_a_query_that_fits_an_idle_device_but_for_a_rounding_is_not_scheduled_there_for_ever(now, run_s, due):
     rtt_s = 0.0003
@@ -53,8 +47,7 @@ def test_a_query_that_fits_an_idle_device_but_for_a_rounding_is_not_scheduled_th
 
 
 @pytest.mark.parametrize(
-    ("busy_s", "due"),
-    [(0.009301727699722661, 0.05930172669972266), (0.005018903856198156, 0.055018902856198156)],
+    ("busy_s", "due"), [(0.009301727699722661, 0.05930172669972266), (0.005018903856198156, 0.055018902856198156)]
 )
 @pytest.mark.timeout(120)
 def test_a_query_whose_device_is_free_too_late_by_a_rounding_does_not_stay_there_for_ever(busy_s, due):

@@ -1,7 +1,4 @@
-"""Devices of other boxes.
-
-Tensors are on their way for a part of each batch's time.
-"""
+"""Devices of other boxes, to which tensors take a part of each batch's time."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+import onnx.parser
+from onnx import helper
 
 from tests.forked import ForkedProcess, of_members
 from tools.waiting import eventually_async
@@ -55,6 +56,12 @@ CORE = min(os.sched_getaffinity(0))
 XY = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 3)),))
 
 WIDE = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 4)),))
+#: a node of a model's text, which runs ``turns`` steps
+LOOP = """y = Loop <body = body (int64 i, bool go, float[b, 4] h) => (bool on, float[b, 4] next) {
+    on = Identity(go)
+    t = Tanh(h)
+    next = Add(t, h)
+}> (turns, "", x)"""
 
 
 def application(name="app", slo_s=2.0, signature=XY, late="shed") -> ApplicationSpec:
@@ -79,7 +86,6 @@ def resident(spec: VariantSpec, seconds=0.002, max_batch=16, rate=10.0, memory_b
 
 
 def order(job: int, path: Path, spec: ApplicationSpec | None = None, validation_path=None, **terms) -> Measure:
-    """A profile job for the model at ``path``, as variant ``100 + job``."""
     spec = application() if spec is None else spec
     terms = {"first": False, "max_batch": 8} | terms
     made = variant(100 + job, path, spec.name)
@@ -317,7 +323,6 @@ class Executor:
         self.node.connection.send(Apply(version, plan, tuple(applications), files))
 
     async def applied(self, version: int, *plan) -> Peer:
-        """Send a plan and wait until it is in force; a gateway."""
         gateway = await self.peer()
         self.apply(version, *plan)
         await gateway.next(ExecutorState, lambda state: state.plan_version == version)
@@ -352,48 +357,29 @@ def save(path: Path, nodes, inputs, outputs, initializers=()) -> Path:
     return path
 
 
+def save_graph(path: Path, text: str) -> Path:
+    """Write a model given in ONNX's textual syntax."""
+    graph = onnx.parser.parse_graph(text)
+    return save(path, graph.node, graph.input, graph.output, graph.initializer)
+
+
 def turning(path: Path, turns: int) -> Path:
     """A model whose one row takes as long as its loop has steps; it can be stopped."""
-    count = helper.make_tensor("turns", TensorProto.INT64, [], [turns])
-    return _looping(path, [], [count])
+    return save_graph(path, f"g (float[b, 4] x) => (float[b, 4] y) <int64 turns = {{{turns}}}> {{ {LOOP} }}")
 
 
 def endless(path: Path) -> Path:
     """A model that runs for years where some value of its input is 100 or more."""
-    count = [
-        helper.make_node("ReduceMax", ["x"], ["largest"], keepdims=0),
-        helper.make_node("Div", ["largest", "hundred"], ["hundreds"]),
-        helper.make_node("Floor", ["hundreds"], ["whole"]),
-        helper.make_node("Clip", ["whole", "none", "one"], ["clipped"]),
-        helper.make_node("Mul", ["clipped", "years"], ["many"]),
-        helper.make_node("Cast", ["many"], ["turns"], to=TensorProto.INT64),
-    ]
-    scalars = {"none": 0.0, "one": 1.0, "hundred": 100.0, "years": 1e15}
-    return _looping(path, count, [helper.make_tensor(n, TensorProto.FLOAT, [], [v]) for n, v in scalars.items()])
-
-
-def _looping(path: Path, count: list, initializers: list) -> Path:
-    body = helper.make_graph(
-        [
-            helper.make_node("Identity", ["go"], ["on"]),
-            helper.make_node("Tanh", ["h"], ["t"]),
-            helper.make_node("Add", ["t", "h"], ["next"]),
-        ],
-        "body",
-        [
-            helper.make_tensor_value_info("i", TensorProto.INT64, []),
-            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("h", TensorProto.FLOAT, ["b", 4]),
-        ],
-        [
-            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("next", TensorProto.FLOAT, ["b", 4]),
-        ],
-    )
-    return save(
+    return save_graph(
         path,
-        [*count, helper.make_node("Loop", ["turns", "", "x"], ["y"], body=body)],
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 4])],
-        initializers,
+        f"""g (float[b, 4] x) => (float[b, 4] y)
+        <float none = {{0}}, float one = {{1}}, float hundred = {{100}}, float years = {{1e15}}> {{
+            largest = ReduceMax <keepdims = 0> (x)
+            hundreds = Div(largest, hundred)
+            whole = Floor(hundreds)
+            clipped = Clip(whole, none, one)
+            many = Mul(clipped, years)
+            turns = Cast <to = 7> (many)
+            {LOOP}
+        }}""",
     )

@@ -1,7 +1,4 @@
-"""Python calls of the executor for a dispatched batch.
-
-This is a cost that no other load on the machine changes.
-"""
+"""Python calls of the executor for a dispatched batch."""
 
 from __future__ import annotations
 

@@ -125,54 +125,37 @@ async def test_without_confinement_the_same_attempts_succeed(home, monkeypatch):
         assert outcomes[name] == "allowed", outcomes
 
 
-async def test_the_log_has_what_confines_it(home):
-    executor = Executor(home / "run", forked=False, home=str(home))
-    async with executor:
-        lines = [json.loads(line) for line in (home / "run" / "log").read_text().splitlines() if line.startswith("{")]
-    (entry,) = [line for line in lines if line["event"] == "executor_confined"]
-    assert entry["complete"] is True and entry["isolation"].startswith("Landlock (ABI ")
-
-
-async def test_models_outside_of_its_folder_are_not_loaded(home, tmp_path, tiny_models):
+async def test_models_outside_of_its_folder_are_not_loaded_and_variants_that_arrive_later_are_found(
+    home, tmp_path, tiny_models
+):
     executor = Executor(home / "run", forked=False, home=str(home))
     executor.models = home / "cache"
-    outside = tmp_path / "outside.onnx"
-    outside.write_bytes(tiny_models["quick"].read_bytes())
+    outside, later = tmp_path / "outside.onnx", home / "cache" / "later.onnx"
     async with executor:
-        executor.node.connection.send(order(1, outside))
-        failed = await executor.node.next(ProfileDone | ProfileFailed)
-    assert isinstance(failed, ProfileFailed) and "system error number 13" in failed.message
-
-
-async def test_variants_that_arrive_later_are_found(home, tiny_models):
-    executor = Executor(home / "run", forked=False, home=str(home))
-    executor.models = home / "cache"
-    async with executor:
-        later = home / "cache" / "later.onnx"
-        later.write_bytes(tiny_models["quick"].read_bytes())
-        executor.node.connection.send(order(1, later))
-        done = await executor.node.next(ProfileDone | ProfileFailed)
-    assert isinstance(done, ProfileDone), done
+        for job, path, kind in ((1, outside, ProfileFailed), (2, later, ProfileDone)):
+            path.write_bytes(tiny_models["quick"].read_bytes())
+            executor.node.connection.send(order(job, path))
+            ended = await executor.node.next(ProfileDone | ProfileFailed, lambda message, job=job: message.job == job)
+            assert isinstance(ended, kind), ended
+    (failed,) = executor.node.of(ProfileFailed)
+    assert "system error number 13" in failed.message
 
 
 async def test_nothing_runs_beside_the_main_thread_before_it_is_confined(home):
-    """Nothing runs beside the main thread before it is confined.
-
-    Landlock confines a thread and those that it starts, so all of them must come later.
-    """
+    """Landlock confines a thread and those that it starts, so all of them must come later."""
     executor = Executor(home / "run", forked=False, home=str(home))
     async with executor:
         for task in Path(f"/proc/{executor.process.pid}/task").iterdir():
             status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
             assert (status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16)) == ("2", "1", 0)
         assert os.getpid() != executor.process.pid
+        lines = [json.loads(line) for line in (home / "run" / "log").read_text().splitlines() if line.startswith("{")]
+    (entry,) = [line for line in lines if line["event"] == "executor_confined"]
+    assert entry["complete"] is True and entry["isolation"].startswith("Landlock (ABI ")
 
 
 def test_a_gpu_executor_gets_the_devices_of_gpus_and_no_disks(tmp_path):
-    """A GPU's executor may use the devices of GPUs and no disks.
-
-    Its rules are applied in a process of their own, as CUDA itself needs a GPU to try.
-    """
+    """Its rules are applied in a process of their own, as CUDA itself needs a GPU to try."""
     code = f"""
 import os, socket
 from pathlib import Path

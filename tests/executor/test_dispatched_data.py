@@ -1,7 +1,4 @@
-"""The content of a dispatched batch, on a real executor.
-
-Each query gets the outputs of its own inputs, whatever its shape, type and place in the batch.
-"""
+"""The content of a dispatched batch, on a real executor."""
 
 from __future__ import annotations
 
@@ -11,20 +8,11 @@ import ml_dtypes
 import msgspec
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.executor.harness import Executor, Peer, application, resident, rows, save, variant
+from tests.executor.harness import Executor, Peer, application, resident, rows, save_graph, variant
 from tests.wild import models
-from workers.protocol.frames import (
-    Refusal,
-    RequestShape,
-    Results,
-    RunBatch,
-    StatsReport,
-    TensorHeader,
-    Withdraw,
-)
+from workers.protocol.frames import Refusal, RequestShape, Results, RunBatch, StatsReport, TensorHeader, Withdraw
 from workers.protocol.specs import Signature, TensorSpec
 
 #: short enough to run on arrival, and too long for that
@@ -51,42 +39,22 @@ def mixed(path: Path) -> Path:
 
     ``picked`` = x where the flag is set, else 0; ``next`` = ids + 1; ``not`` = the other flag.
     """
-    nodes = [
-        helper.make_node("Where", ["flag", "x", "zero"], ["picked"]),
-        helper.make_node("Add", ["ids", "one"], ["next"]),
-        helper.make_node("Not", ["flag"], ["not"]),
-    ]
-    value = helper.make_tensor_value_info
-    return save(
+    return save_graph(
         path,
-        nodes,
-        [
-            value("flag", TensorProto.BOOL, ["b", 1]),
-            value("ids", TensorProto.INT64, ["b", 2]),
-            value("x", TensorProto.FLOAT, ["b", 3]),
-        ],
-        [
-            value("picked", TensorProto.FLOAT, ["b", 3]),
-            value("next", TensorProto.INT64, ["b", 2]),
-            value("not", TensorProto.BOOL, ["b", 1]),
-        ],
-        [
-            helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0]),
-            helper.make_tensor("one", TensorProto.INT64, [1], [1]),
-        ],
+        """g (bool[b, 1] flag, int64[b, 2] ids, float[b, 3] x) => (float[b, 3] picked, int64[b, 2] next, bool[b, 1] not)
+        <float[1] zero = {0}, int64[1] one = {1}> {
+            picked = Where(flag, x, zero)
+            next = Add(ids, one)
+            not = Not(flag)
+        }""",
     )
 
 
 def look_up(path: Path) -> Path:
     """A row of a table for each id; ids that it does not have make the run fail."""
-    value = helper.make_tensor_value_info
-    return save(
-        path,
-        [helper.make_node("Gather", ["table", "ids"], ["y"])],
-        [value("ids", TensorProto.INT64, ["b", 1])],
-        [value("y", TensorProto.FLOAT, ["b", 1, 2])],
-        [helper.make_tensor("table", TensorProto.FLOAT, [5, 2], [float(i) for i in range(10)])],
-    )
+    table = ", ".join(map(str, range(10)))
+    text = f"g (int64[b, 1] ids) => (float[b, 1, 2] y) <float[5, 2] table = {{{table}}}> {{ y = Gather(table, ids) }}"
+    return save_graph(path, text)
 
 
 def query(count: int, seed: int) -> dict[str, np.ndarray]:

@@ -1,12 +1,6 @@
-"""Batches that a gateway put together, on a real executor.
-
-They are run whole, on the variant they name, with one answer a query.
-"""
+"""Batches that a gateway put together, on a real executor."""
 
 from __future__ import annotations
-
-import asyncio
-import itertools
 
 import msgspec
 import numpy as np
@@ -15,14 +9,7 @@ import pytest
 
 from tests.executor.harness import Executor, Peer, application, resident, rows, variant
 from workers.executor.codec import encode
-from workers.protocol.frames import (
-    ExecutorState,
-    Refusal,
-    RequestShape,
-    Results,
-    RunBatch,
-    Withdraw,
-)
+from workers.protocol.frames import ExecutorState, Refusal, RequestShape, Results, RunBatch, Withdraw
 
 LATE = -0.001
 
@@ -47,19 +34,9 @@ async def gateway(executor, tiny_models):
 
 
 def grant(
-    peer: Peer,
-    ids: range,
-    variant=2,
-    application="app",
-    budget_s=600.0,
-    max_rows=16,
-    each=1,
-    **budgets: float,
+    peer: Peer, ids: range, variant=2, application="app", budget_s=600.0, max_rows=16, each=1, **budgets: float
 ) -> dict[int, np.ndarray]:
-    """Send a batch, and return its inputs by id.
-
-    ``budgets`` are those of single queries, as ``_7=0.1``.
-    """
+    """Send a batch, and return its inputs by id; ``_7=0.1`` is the budget of query 7."""
     inputs = {id: rows(each, seed=id) for id in ids}
     due = {id: budgets.get(f"_{id}", budget_s) for id in ids}
     peer.grant(inputs, variant, application, max_rows, budgets=due)
@@ -151,24 +128,15 @@ async def test_a_variant_that_leaves_serves_what_was_granted_before(gateway, exe
 async def test_malformed_queries_are_refused_by_themselves_and_the_others_run(gateway):
     header, data = encode("x", rows(1)["x"])
     good = RequestShape(1, (header,))
+    changes = [{"nbytes": -16}, {"name": "z"}, {"datatype": "FP64"}, {"datatype": "INT32"}]
+    changes += [{"shape": shape} for shape in ((1, 3), (4,), ())]
     misfits = [
         RequestShape(0, (header,)),
         RequestShape(2, (header,)),
         RequestShape(1, ()),
         RequestShape(1, (header, header)),
         RequestShape(1, (header,), ("q",)),
-        *(
-            RequestShape(1, (msgspec.structs.replace(header, **change),))
-            for change in (
-                {"nbytes": -16},
-                {"name": "z"},
-                {"datatype": "FP64"},
-                {"datatype": "INT32"},
-                {"shape": (1, 3)},
-                {"shape": (4,)},
-                {"shape": ()},
-            )
-        ),
+        *(RequestShape(1, (msgspec.structs.replace(header, **change),)) for change in changes),
     ]
     # Shape, budget, and how many rows of the body are its.
     wrong = [
@@ -246,18 +214,3 @@ async def test_granted_rows_are_reported_and_counted(gateway, executor):
     await answers(gateway, range(1, 8))
     text = await executor.metrics()
     assert 'application="app",device="box/cpu0",outcome="ok",variant="quick"} 7.0' in text
-
-
-async def test_what_waits_is_handed_back_when_the_device_shuts_down(gateway, executor):
-    occupy(gateway, count=4000)
-    for first in itertools.count(1, 4):
-        # Refused as too many until those before them run.
-        ids = range(first, first + 4)
-        grant(gateway, ids)
-        await gateway.until(lambda ids=ids: ids[0] in gateway.answers or gateway.state().queued.get("app") == 4)
-        if ids[0] not in gateway.answers:
-            break
-    leaving = asyncio.create_task(executor.terminate())
-    found = await answers(gateway, ids)
-    assert all((answer.code, answer.retryable) == ("draining", True) for answer in found)
-    assert await leaving == 0

@@ -1,7 +1,4 @@
-"""The lease of a device.
-
-One core at a time has it, whatever happens, and it never stays without one.
-"""
+"""One core at a time has the lease of a device, which never stays without one."""
 
 from __future__ import annotations
 

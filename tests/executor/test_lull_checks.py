@@ -9,9 +9,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
 
-from tests.executor.harness import WAIT_S, application, order, resident, save, variant
+from tests.executor.harness import WAIT_S, application, order, resident, save_graph, variant
 from tests.executor.test_on_arrival import InThisProcess
 from tests.gateway.alone_models import dependent
 from tests.wild import models
@@ -68,14 +67,8 @@ async def padding_gateway(executor: InThisProcess, path, signature: Signature):
 
 def running_sums(path):
     """Write a model that adds up the rows before each one, of any length."""
-    shape = ["rows", "length"]
-    return save(
-        path,
-        [helper.make_node("CumSum", ["x", "axis"], ["y"])],
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-        [helper.make_tensor("axis", TensorProto.INT64, [], [0])],
-    )
+    text = "g (float[rows, length] x) => (float[rows, length] y) <int64 axis = {0}> { y = CumSum(x, axis) }"
+    return save_graph(path, text)
 
 
 @pytest.mark.parametrize(("make", "alone"), [(running_sums, True), (models.negative, False)])
@@ -107,13 +100,8 @@ async def test_padded_queries_are_checked_in_a_lull(in_this_process, tmp_path, m
 
 
 async def test_a_batch_too_large_to_be_padded_is_answered_and_not_kept(in_this_process, tmp_path):
-    sides = ["rows", "height", "width"]
-    path = save(
-        tmp_path / "m.onnx",
-        [helper.make_node("Neg", ["x"], ["y"])],
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, sides)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, sides)],
-    )
+    text = "g (float[rows, height, width] x) => (float[rows, height, width] y) { y = Neg(x) }"
+    path = save_graph(tmp_path / "m.onnx", text)
     images = Signature((TensorSpec("x", "FP32", (-1, -1, -1)),), (TensorSpec("y", "FP32", (-1, -1, -1)),))
     gateway = await padding_gateway(in_this_process, path, images)
     loaded = in_this_process.device.residents.variants[1]

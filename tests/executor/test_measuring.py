@@ -1,7 +1,4 @@
-"""Profile jobs on a real executor.
-
-They are measured in small steps beside serving, stopped in time, and validated.
-"""
+"""Profile jobs on a real executor."""
 
 from __future__ import annotations
 
@@ -10,9 +7,8 @@ import asyncio
 import numpy as np
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
 
-from tests.executor.harness import WIDE, application, order, resident, rows, save, turning, variant
+from tests.executor.harness import WIDE, application, order, resident, rows, save_graph, turning, variant
 from workers.protocol.control import ProfileDone, ProfileFailed, ProfileProgress
 from workers.protocol.frames import MeasureCancel, Results, StatsReport
 from workers.protocol.specs import ValidationSpec
@@ -117,13 +113,8 @@ async def test_an_unfit_validation_set_is_named(arrays, metric, message, tmp_pat
 
 
 async def test_what_cannot_be_measured_fails_with_a_reason_and_the_next_job_goes_on(executor, tiny_models, tmp_path):
-    fixed = save(
-        tmp_path / "fixed.onnx",
-        [helper.make_node("Reshape", ["x", "one"], ["y"])],
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 4])],
-        [helper.make_tensor("one", TensorProto.INT64, [2], [1, 4])],
-    )
+    text = "g (float[b, 4] x) => (float[n, 4] y) <int64[2] one = {1, 4}> { y = Reshape(x, one) }"
+    fixed = save_graph(tmp_path / "fixed.onnx", text)
     (tmp_path / "set.npz").write_bytes(b"no zip")
     unread = {"validation": ValidationSpec("0" * 64, "top1"), "validation_path": str(tmp_path / "set.npz")}
     for message, why in (

@@ -1,7 +1,4 @@
-"""A device's memory is a limit that is kept.
-
-Runs and loads that want more fail, and loads and unloads leave nothing behind.
-"""
+"""A device's memory is a limit that is kept, and loads and unloads leave nothing behind."""
 
 from __future__ import annotations
 
@@ -11,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from onnx import TensorProto, helper
 
 from appliance.demo import manifest
-from tests.executor.harness import Executor, application, order, resident, rows, save, variant
+from tests.executor.harness import Executor, application, order, resident, rows, save_graph, variant
 from workers.protocol.control import ProfileDone
 from workers.protocol.frames import ExecutorState, Moved, Refusal, Results, StateReport
 from workers.protocol.specs import Signature, TensorSpec
@@ -24,37 +20,25 @@ pytestmark = pytest.mark.wide
 MIB = 2**20
 #: elements of a row whose outputs take 128 MiB
 WIDE = 128 * MIB // 4
+#: initializers of a model's text, of which the first three columns remain
+ENDS = "int64[1] begin = {0}, int64[1] end = {3}, int64[1] axis = {1}"
 
 
 def hungry(path: Path, seed: int = 0) -> Path:
-    """Write a model that takes as many MiB as the largest number of its input.
-
-    ``seed`` makes its file another one.
-    """
-    nodes = [
-        helper.make_node("ReduceMax", ["x"], ["largest"], keepdims=0),
-        helper.make_node("Cast", ["largest"], ["whole"], to=TensorProto.INT64),
-        helper.make_node("Mul", ["whole", "mebi"], ["count"]),
-        helper.make_node("Reshape", ["count", "one"], ["shape"]),
-        helper.make_node("ConstantOfShape", ["shape"], ["large"]),
-        helper.make_node("ReduceMax", ["large"], ["zero"], keepdims=0),
-        helper.make_node("Add", ["x", "zero"], ["sum"]),
-        helper.make_node("Slice", ["sum", "begin", "end", "axis"], ["y"]),
-    ]
-    initializers = [
-        helper.make_tensor("mebi", TensorProto.INT64, [], [MIB // 4]),
-        helper.make_tensor("one", TensorProto.INT64, [1], [1]),
-        helper.make_tensor("begin", TensorProto.INT64, [1], [0]),
-        helper.make_tensor("end", TensorProto.INT64, [1], [3]),
-        helper.make_tensor("axis", TensorProto.INT64, [1], [1]),
-        helper.make_tensor("seed", TensorProto.INT64, [1], [seed]),
-    ]
-    return save(
+    """Write a model that takes as many MiB as its input's largest number; ``seed`` varies the file."""
+    return save_graph(
         path,
-        nodes,
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 3])],
-        initializers,
+        f"""g (float[b, 4] x) => (float[b, 3] y)
+        <int64 mebi = {{{MIB // 4}}}, int64[1] one = {{1}}, {ENDS}, int64[1] seed = {{{seed}}}> {{
+            largest = ReduceMax <keepdims = 0> (x)
+            whole = Cast <to = 7> (largest)
+            count = Mul(whole, mebi)
+            shape = Reshape(count, one)
+            large = ConstantOfShape(shape)
+            zero = ReduceMax <keepdims = 0> (large)
+            sum = Add(x, zero)
+            y = Slice(sum, begin, end, axis)
+        }}""",
     )
 
 
@@ -92,16 +76,12 @@ async def test_a_query_that_wants_more_memory_than_the_device_has_fails_alone(tm
 async def test_an_error_outside_of_the_model_is_answered_by_its_type_alone(tmp_path):
     """The pieces have room, and their concatenation does not."""
     spec = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, WIDE)),))
-    value = helper.make_tensor_value_info
-    path = save(
+    path = save_graph(
         tmp_path / "wide.onnx",
-        [
-            helper.make_node("ReduceMax", ["x"], ["largest"], axes=[1], keepdims=1),
-            helper.make_node("Expand", ["largest", "shape"], ["y"]),
-        ],
-        [value("x", TensorProto.FLOAT, [1, 4])],
-        [value("y", TensorProto.FLOAT, [1, WIDE])],
-        [helper.make_tensor("shape", TensorProto.INT64, [2], [1, WIDE])],
+        f"""g (float[1, 4] x) => (float[1, {WIDE}] y) <int64[2] shape = {{1, {WIDE}}}> {{
+            largest = ReduceMax <axes = [1], keepdims = 1> (x)
+            y = Expand(largest, shape)
+        }}""",
     )
     async with Executor(tmp_path, forked=False, memory_bytes=1024 * MIB) as executor:
         residents = [resident(variant(1, path), 0.5, max_batch=1)]
@@ -130,10 +110,7 @@ async def test_variants_share_the_memory_of_their_runs(tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 async def test_memory_of_the_demos_models(tmp_path):
-    """All variants of the demo, loaded and profiled, take less than a limit.
-
-    They are warmed up with 32 rows. The figures printed are for docs/reliability.md.
-    """
+    """Warmed up with 32 rows; the figures printed are for docs/reliability.md."""
     residents, specs, paths = [], [], []
     for one in manifest.applications():
         inputs, outputs = (
@@ -170,23 +147,15 @@ async def test_the_process_is_ended_before_others_where_the_box_runs_out_of_memo
 
 
 async def test_a_model_that_does_not_fit_is_not_loaded_and_the_others_are(tmp_path, tiny_models):
-    large = save(
+    # Folded into a constant of 20 GB when it is loaded.
+    large = save_graph(
         tmp_path / "large.onnx",
-        [
-            helper.make_node("ConstantOfShape", ["size"], ["weights"]),
-            helper.make_node("ReduceMax", ["weights"], ["zero"], keepdims=0),
-            helper.make_node("Add", ["x", "zero"], ["sum"]),
-            helper.make_node("Slice", ["sum", "begin", "end", "axis"], ["y"]),
-        ],
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 3])],
-        [
-            # Folded into a constant of 20 GB when it is loaded.
-            helper.make_tensor("size", TensorProto.INT64, [1], [5 * 10**9]),
-            helper.make_tensor("begin", TensorProto.INT64, [1], [0]),
-            helper.make_tensor("end", TensorProto.INT64, [1], [3]),
-            helper.make_tensor("axis", TensorProto.INT64, [1], [1]),
-        ],
+        f"""g (float[b, 4] x) => (float[b, 3] y) <int64[1] size = {{{5 * 10**9}}}, {ENDS}> {{
+            weights = ConstantOfShape(size)
+            zero = ReduceMax <keepdims = 0> (weights)
+            sum = Add(x, zero)
+            y = Slice(sum, begin, end, axis)
+        }}""",
     )
     quick = tiny_models["quick"]
     async with Executor(tmp_path, forked=False, memory_bytes=1024 * MIB) as executor:

@@ -62,10 +62,7 @@ class InThisProcess(Executor):
 
 
 def on_its_own_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run a test on the loop that an executor runs on.
-
-    The loop's clock counts whole milliseconds.
-    """
+    """Run a test on the executor's loop, whose clock counts whole milliseconds."""
 
     @functools.wraps(test)
     def run(tiny_models: dict[str, Path], tmp_path: Path) -> None:
@@ -107,10 +104,7 @@ async def test_of_batches_that_come_in_one_piece_only_those_of_its_first_moment_
 
 
 async def test_a_backlog_of_quick_batches_leaves_the_loop_to_others(tiny_models, tmp_path):
-    """A backlog of quick batches leaves the loop to others.
-
-    Frames are read between quick batches that follow each other: a cancelled query is not answered.
-    """
+    """Frames are read between quick batches: a cancelled query is not answered."""
     path, app = tiny_models["heavy"], application(slo_s=600.0)
     async with Executor(tmp_path, queue_rows="4096") as executor:
         # Milliseconds a row, whatever the profile says: the first batch tells, later ones go to the thread.

@@ -1,7 +1,4 @@
-"""The executor's pure parts.
-
-These are codec, metrics, latency estimates, and shares of a busy device.
-"""
+"""The executor's codec, metrics, latency estimates, and shares of a busy device."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from queue import SimpleQueue
 import numpy as np
 import pytest
 
-from tests.executor.harness import WIDE, Executor, application, endless, order, resident, turning, variant
+from tests.executor.harness import WIDE, Executor, application, endless, resident, variant
 from tools.waiting import eventually_async
 from workers.executor.watchdog import Watchdog
-from workers.protocol.control import FaultReport, ProfileFailed
+from workers.protocol.control import FaultReport
 from workers.protocol.endings import EXIT_MEMORY, EXIT_STUCK
 from workers.protocol.frames import ExecutorState, Refusal, Results
 from workers.protocol.run_limits import FACTOR, LEAST_S, limit_s
@@ -72,15 +72,6 @@ async def test_a_run_that_is_overdue_is_reported_as_busy(tmp_path, path):
         gateway = await serving(executor, path, THREAD_S)
         gateway.grant({901: ENDLESS})
         await gateway.next(ExecutorState, lambda state: state.busy_s > 1.0 and not state.queued)
-
-
-async def test_an_endless_profiling_run_is_stopped(tmp_path, path):
-    spec = application(slo_s=0.1, signature=WIDE)
-    loop = turning(tmp_path / "loop.onnx", 10**12)
-    async with Executor(tmp_path) as executor:
-        executor.node.connection.send(order(1, loop, spec, first=True))
-        failed = await executor.node.next(ProfileFailed)
-        assert failed.message == "the first run of one row took longer than 2 s and was stopped"
 
 
 def test_the_limit_follows_run_time_and_slo():

@@ -1,7 +1,4 @@
-"""The checker passes histories of a correct server, and finds planted faults.
-
-It finds each fault that is planted in one.
-"""
+"""The checker passes histories of a correct server, and finds each fault that is planted in one."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ ACCURACY = {f"{name}/{variant}": 70.0 + 10 * i for name in APPLICATIONS for i, v
 
 @dataclass
 class Server:
-    """A correct server's history.
-
-    It has plans each 10 s, queries each 0.1 s, counters each second, and one restart.
-    """
+    """A correct server's history: plans each 10 s, queries each 0.1 s, counters each second, a restart."""
 
     plans: list[set[tuple[str, str, str]]]
     choices: list[int]
@@ -113,10 +107,7 @@ def _replaced(events: list[Event], server: Server, **changes) -> None:
 
 
 def _old_plan(events, server):
-    """Answer with a variant that only the first plan had, after the next one.
-
-    That is long after the gateway followed the next plan.
-    """
+    """Answer with a variant of the first plan alone long after the gateway followed the next one."""
     events[:] = [one for one in events if not isinstance(one, Planned)]
     events.append(Planned(1, 0.0, "digest1", (("left", "old", "cpu0"),)))
     events.append(Planned(2, 0.0, "digest2", tuple({key for plan in server.plans for key in plan})))
@@ -130,10 +121,7 @@ def _count_twice(events, server):
 
 
 def _forget_to_count(events, server):
-    """Make the last counts those after the restart.
-
-    No restart explains what is missing.
-    """
+    """Make the last counts those after the restart, which explains nothing that is missing."""
     events[:] = [one for one in events if not isinstance(one, Counted)]
     events += [Counted("gateway", 0.0, {"left": 0}), Counted("gateway", 500.0, {"left": 1})]
 

@@ -1,9 +1,4 @@
-"""Rows of the fault matrix on a real appliance.
-
-There is a short form, whose figures a busy machine cannot change, and one of all rows.
-"""
-
-from __future__ import annotations
+"""The fault matrix on a real appliance: rows whose figures a busy machine cannot change, and all rows."""
 
 import pytest
 

@@ -17,7 +17,6 @@ def _frame(header: bytes, body: bytes) -> bytes:
 
 
 def _feed(framing: Framing, data: bytes, most: int) -> list[tuple[bytes, memoryview]]:
-    """Feed bytes as a socket would, at most ``most`` at once; headers are copied."""
     found, left = [], memoryview(data)
     while left:
         space = framing.space()

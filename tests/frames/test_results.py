@@ -1,7 +1,4 @@
-"""A batch's answers divided among its queries.
-
-Each query gets its own rows, and an answer that does not add up is refused.
-"""
+"""A batch's answers are divided among its queries, each with its own rows."""
 
 from __future__ import annotations
 

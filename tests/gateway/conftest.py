@@ -1,7 +1,4 @@
-"""A gateway process and devices of its own, on real sockets.
-
-They are started as an operator would start them.
-"""
+"""A gateway process and devices of its own, on real sockets."""
 
 from __future__ import annotations
 
@@ -126,7 +123,6 @@ def wait_for(condition, what: str, seconds: float = 300.0):
 
 
 async def until(condition, what: str):
-    """The same beside other tasks."""
     return await asyncio.to_thread(wait_for, condition, what)
 
 
@@ -135,7 +131,6 @@ def new_front() -> Front:
 
 
 def row_query(id: str = "", latency_s: float | None = None, body: memoryview | None = None) -> V2Query:
-    """A query of one row of ``numbers``."""
     body = body or memoryview(bytes(16))
     return V2Query(id, Terms(ROW, 1, (("y", True),), 16, latency_s), (body,), latency_s)
 

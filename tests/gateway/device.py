@@ -123,22 +123,12 @@ class Device:
         for group in alike.values():
             joined = [together(column) for column in zip(*[outputs for _, _, outputs in group], strict=True)]
             answered = tuple(id for id, _, _ in group)
-            connection.send(
-                Results(
-                    grant.number,
-                    answered,
-                    variant.name,
-                    variant.accuracy,
-                    100.0,
-                    0.0,
-                    self.delay_s,
-                    rows,
-                    took,
-                    tuple(header for header, _ in joined),
-                    () if all(count == 1 for _, count, _ in group) else tuple(count for _, count, _ in group),
-                ),
-                [data for _, data in joined],
-            )
+            counts = () if all(count == 1 for _, count, _ in group) else tuple(count for _, count, _ in group)
+            times = (0.0, self.delay_s, rows, took)
+            headers = tuple(header for header, _ in joined)
+            named = (variant.name, variant.accuracy, 100.0)
+            results = Results(grant.number, answered, *named, *times, headers, counts)
+            connection.send(results, [data for _, data in joined])
 
     def lost(self, connection, error) -> None:
         self.connections.discard(connection)

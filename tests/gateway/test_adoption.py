@@ -1,7 +1,4 @@
-"""Routes move to a new plan make-before-break.
-
-The whole timeline is asserted, under a clock of the test's own.
-"""
+"""Routes move to a new plan make-before-break, under a clock of the test's own."""
 
 from __future__ import annotations
 

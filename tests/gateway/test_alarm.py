@@ -24,7 +24,6 @@ class Bell:
 
 
 def everywhere(test):
-    """Run a test on both event loops."""
 
     @pytest.mark.parametrize("make", [uvloop.new_event_loop, asyncio.new_event_loop])
     def on(make):

@@ -1,7 +1,4 @@
-"""Each kind of bad query gets an error that names the field and the limit.
-
-The error has the proper status.
-"""
+"""Each kind of bad query gets an error that names the field and the limit."""
 
 from __future__ import annotations
 
@@ -192,7 +189,6 @@ def test_operating_figures_are_not_for_strangers(served, stranger):
 
 
 def raw(served, data: bytes) -> bytes:
-    """The response to bytes that no client library would send."""
     with socket.create_connection(("127.0.0.1", served.port), 60) as connection:
         connection.sendall(data)
         received = b""

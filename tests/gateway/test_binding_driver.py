@@ -39,35 +39,6 @@ async def test_queries_go_in_batches_of_the_size_that_was_profiled(gateways, dev
     assert {event["max_rows"] for event in only.reported("grant")} == {4}
 
 
-async def test_a_batch_is_declined_again_and_again_while_its_time_lasts(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=4.0)
-    only.tell(refuse=["overloaded", True])
-    response = gateway.infer(X)
-    assert response.status_code == 503
-    assert "d0: told to say overloaded" in response.json()["error"]
-    assert len(only.said("grant")) > 1
-    only.tell(refuse=None)
-    assert gateway.infer(X).status_code == 200
-
-
-async def test_one_client_that_goes_leaves_its_batch_alone(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0, batch=4, row_s=2.0)
-    only.tell(delay_s=3.0)
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
-        queries = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(4)]
-        await asyncio.to_thread(
-            wait_for, lambda: [e for e in only.reported("grant") if e["queries"] == 4], "the batch is under way"
-        )
-        queries[1].cancel()
-        await asyncio.to_thread(wait_for, lambda: only.reported("cancel"), "the device is notified")
-        others = await asyncio.gather(queries[0], *queries[2:])
-        assert [answer.status_code for answer in others] == [200] * 3
-        assert gateway.health()["in_flight"] == 0
-        # The device is known to be free again.
-        only.tell(delay_s=0.0)
-        assert (await http.post(PATH, content=BODY)).status_code == 200
-
-
 async def test_one_client_that_goes_while_its_query_is_held_is_forgotten(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=3.0)
@@ -111,25 +82,6 @@ async def test_a_device_that_says_nothing_gets_nothing_more(gateways, devices):
     first.tell(mute=False)
     wait_for(lambda: gateway.health()["devices"]["d0"]["connected"], "it is back")
     wait_for(lambda: {gateway.infer(X).status_code for _ in range(3)} == {200}, "it serves")
-
-
-async def test_what_is_held_survives_the_loss_of_the_only_device_that_comes_back(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
-    only.tell(delay_s=20.0)
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
-        waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(6)]
-        await asyncio.to_thread(
-            wait_for, lambda: len(only.reported("grant")) and gateway.health()["held"] >= 4, "the others are held"
-        )
-        only.kill()
-        found = await asyncio.gather(*waiting)
-    # Nobody is left to wait for: they are notified, at once and clearly.
-    assert {answer.status_code for answer in found} == {503}
-    errors = {answer.json()["error"].partition("(")[0] for answer in found}
-    assert len(errors) == 2, errors
-    assert any("d0: was lost with the query in flight" in error for error in errors)
-    assert any("no device has a variant of it warm now" in error for error in errors)
-    assert gateway.health()["in_flight"] == 0
 
 
 async def test_a_device_that_was_slow_for_a_while_can_show_that_it_is_not_any_more(gateways, devices):
@@ -192,7 +144,6 @@ class Held:
         await eventually_async(true)
 
     async def settle(self) -> None:
-        """Wait until what came in this iteration of the loop is scheduled and carried out."""
         for _ in range(3):
             await asyncio.sleep(0)
 

@@ -1,7 +1,4 @@
-"""Gateways and an executor on several boxes, over mutual TLS.
-
-One core decides, and one stands by.
-"""
+"""Gateways and an executor on several boxes, over mutual TLS."""
 
 from __future__ import annotations
 

@@ -53,7 +53,6 @@ REQUESTS = {
 
 
 async def over_http(port: int, request: bytes):
-    """Yield after each answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         while True:
@@ -66,7 +65,6 @@ async def over_http(port: int, request: bytes):
 
 
 async def over_grpc(port: int):
-    """Yield after each answer."""
     tensor = triton.InferInput("x", [1, 4], "FP32")
     tensor.set_data_from_numpy(X)
     async with triton.InferenceServerClient(f"127.0.0.1:{port}") as client:

@@ -1,7 +1,4 @@
-"""Objects of a query are freed with their last reference.
-
-Bodies must not wait for the garbage collector.
-"""
+"""Objects of a query are freed with their last reference."""
 
 from __future__ import annotations
 

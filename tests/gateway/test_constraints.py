@@ -95,9 +95,15 @@ def test_over_http_and_grpc_alike_the_nearest_is_named_and_what_can_be_had_is_gi
         assert error.value.status() == "StatusCode.UNAVAILABLE" and expected in error.value.message()
         answer = client.infer("numbers", [x], headers=KEYED, parameters=insists | {"latency_ms": 30_000})
         assert answer.get_response().model_version == "big"
+    # A query that insists on nothing gets the best there is while that has time.
+    for insists, version in (({}, "big"), ({"min_accuracy": 90}, "big"), ({"version": "small"}, "small")):
+        assert {gateway.infer(X, **insists).json()["model_version"] for _ in range(6)} == {version}
     # Nothing is kept of what was so once.
     big.kill()
     wait_for(lambda: not gateway.health()["devices"]["d0"]["connected"], "d0 is gone")
     gone = gateway.infer(X, min_accuracy=90, latency_ms=30_000)
     assert gone.status_code == 503
     assert "min_accuracy: 90 cannot be met; the best available now is 80" in gone.json()["error"]
+    gone = gateway.infer(X, version="big")
+    assert gone.status_code == 503
+    assert "no device has this variant of numbers warm now" in gone.json()["error"]

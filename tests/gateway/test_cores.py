@@ -1,7 +1,4 @@
-"""A front's queries while the cores that it may use come, go and misbehave.
-
-The tests use real sockets.
-"""
+"""A front's queries while the cores that it may use come, go and misbehave."""
 
 from __future__ import annotations
 
@@ -143,10 +140,7 @@ async def test_a_query_whose_answer_is_malformed_is_tried_once_more_and_then_giv
 
 
 async def test_a_connection_to_a_core_that_is_not_made_in_time_is_begun_anew(tmp_path, monkeypatch):
-    """A system repeats a connection's first packet ever more rarely.
-
-    Two repetitions may be a minute apart.
-    """
+    """Systems repeat a connection's first packet ever more rarely, up to a minute apart."""
     monkeypatch.setattr(core_link, "CONNECT_S", 0.2)
     identity = member(Authority.make(), tmp_path / "here.pem", "gateway", "here", NOW)
     # A full queue of connections drops first packets, as a divided network does.

@@ -1,7 +1,4 @@
-"""Limits of a gateway's edges.
-
-They concern descriptors, keys that are deleted, pages for anybody, and the stored configuration.
-"""
+"""Limits of a gateway's edges: descriptors, deleted keys, open pages, stored configuration."""
 
 from __future__ import annotations
 

@@ -26,15 +26,19 @@ class Listener:
         pass
 
 
-@pytest.mark.parametrize("turns", range(5))
-async def test_connections_that_end_while_they_are_closed_are_closed(tmp_path, turns):
+async def listening(path, device: str) -> asyncio.Server:
     def greet(connection, message, body) -> None:
-        connection.send(ExecutorState("d0", 0, (), False, {}, 0.0))
+        connection.send(ExecutorState(device, 0, (), False, {}, 0.0))
 
-    path = tmp_path / "d0.sock"
-    server = await asyncio.get_running_loop().create_unix_server(
+    return await asyncio.get_running_loop().create_unix_server(
         lambda: FrameConnection(ToExecutor, greet, lambda *_: None), str(path)
     )
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_connections_that_end_while_they_are_closed_are_closed(tmp_path, turns):
+    path = tmp_path / "d0.sock"
+    server = await listening(path, "d0")
     listener = Listener()
     executors = Executors("box-gateway", listener)
     executors.keep({"d0": Endpoint(f"unix:{path}")})
@@ -70,17 +74,8 @@ class Adopting(Listener):
 
 
 async def test_devices_that_leave_together_may_have_another_plan_adopted(tmp_path):
-    servers, endpoints = [], {}
-    for device in ("d0", "d1"):
-
-        def greet(connection, message, body, device=device) -> None:
-            connection.send(ExecutorState(device, 0, (), False, {}, 0.0))
-
-        def accept(greet=greet) -> FrameConnection:
-            return FrameConnection(ToExecutor, greet, lambda *_: None)
-
-        endpoints[device] = Endpoint(f"unix:{tmp_path / device}")
-        servers.append(await asyncio.get_running_loop().create_unix_server(accept, str(tmp_path / device)))
+    servers = [await listening(tmp_path / device, device) for device in ("d0", "d1")]
+    endpoints = {device: Endpoint(f"unix:{tmp_path / device}") for device in ("d0", "d1")}
     listener = Adopting()
     listener.executors = executors = Executors("box-gateway", listener)
     executors.keep(endpoints)

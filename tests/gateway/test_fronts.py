@@ -102,7 +102,6 @@ async def test_queries_that_end_while_the_core_is_away_leave_nothing_behind(tmp_
 
 
 async def two(folder) -> list[Gateway]:
-    """Both of a box's gateways, in this process."""
     gateways, shared = [], {"NEREUS_GATEWAYS": "2"}
     for number in (1, 2):
         options = gateway_options(folder, number, **shared)

@@ -1,7 +1,4 @@
-"""Streams whose clients do not read, send something wrong or are in no hurry.
-
-Nobody else notices, and the memory kept for them is counted.
-"""
+"""Streams whose clients do not read, send something wrong or are in no hurry."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Each query of a stream is answered once and in its turn, or forgotten once.
-
-That holds whatever clients do and whenever answers come. All that was counted is given back.
-"""
+"""Each query of a stream is answered once and in its turn, or forgotten once, whatever happens."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A core that stops in order hands queries and devices over to the next one.
-
-None of them is lost or runs twice.
-"""
+"""A core that stops in order hands queries and devices over to the next one."""
 
 from __future__ import annotations
 

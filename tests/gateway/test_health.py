@@ -28,17 +28,17 @@ def check(channel: grpc.Channel, service: str, metadata=()) -> int:
     return call(StringValue(value=service), metadata=metadata, timeout=60).value
 
 
-@pytest.mark.parametrize("service", ["", "inference.GRPCInferenceService"])
-def test_the_gateway_serves_without_a_key(served, service):
-    with grpc.insecure_channel(served.grpc) as channel:
-        assert check(channel, service) == SERVING
-        # A key that nobody knows is as none.
-        assert check(channel, service, (("authorization", "Bearer wrong"),)) == SERVING
+#: nobody knows it
+WRONG = (("authorization", "Bearer wrong"),)
+SERVICE = "inference.GRPCInferenceService"
 
 
-def test_an_application_serves_for_keys_that_reach_it(served):
+@pytest.mark.parametrize(
+    ("service", "metadata"), [("", ()), ("", WRONG), (SERVICE, ()), (SERVICE, WRONG), ("numbers", META)]
+)
+def test_the_gateway_serves_without_a_key_and_an_application_for_keys_that_reach_it(served, service, metadata):
     with grpc.insecure_channel(served.grpc) as channel:
-        assert check(channel, "numbers", META) == SERVING
+        assert check(channel, service, metadata) == SERVING
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_an_application_serves_for_keys_that_reach_it(served):
     [
         ("numbers", (), CODE.UNAUTHENTICATED, "Authorization: missing"),
         ("nothing", (), CODE.UNAUTHENTICATED, "Authorization: missing"),
-        ("numbers", (("authorization", "Bearer wrong"),), CODE.UNAUTHENTICATED, "this API key is not known"),
+        ("numbers", WRONG, CODE.UNAUTHENTICATED, "this API key is not known"),
         ("nothing", META, CODE.NOT_FOUND, "service 'nothing': no such application"),
     ],
 )

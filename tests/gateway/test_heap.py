@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-SCRIPT = """
+BATCHES = """
 import resource, sys
 from workers import heap
 
@@ -26,28 +26,27 @@ for _ in range(20):
     batch()
 print(faults() - before)
 """
+LARGE = """
+from workers import heap
+heap.keep_freed()
+held = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096
+before = held()
+large = [b"x" * 40_000_000 for _ in range(4)]
+assert held() - before > 150_000_000
+del large
+print(held() - before)
+"""
 
 
-def faults(how: str) -> int:
-    ran = subprocess.run([sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True)
+def printed(script: str, *arguments: str) -> int:
+    ran = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
     return int(ran.stdout)
 
 
 def test_batches_find_the_memory_of_those_before_them():
     pages = 20 * 16 * 600_000 // 4096
-    assert faults("kept") < pages / 20 < faults("not")
+    assert printed(BATCHES, "kept") < pages / 20 < printed(BATCHES, "not")
 
 
 def test_what_is_much_larger_goes_back_to_the_system():
-    script = (
-        "from workers import heap\n"
-        "heap.keep_freed()\n"
-        "held = lambda: int(open('/proc/self/statm').read().split()[1]) * 4096\n"
-        "before = held()\n"
-        "large = [b'x' * 40_000_000 for _ in range(4)]\n"
-        "assert held() - before > 150_000_000\n"
-        "del large\n"
-        "print(held() - before)\n"
-    )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert int(ran.stdout) < 10_000_000
+    assert printed(LARGE) < 10_000_000

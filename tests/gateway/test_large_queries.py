@@ -1,7 +1,4 @@
-"""Large queries: bounded by their application, and parsed apart.
-
-Small ones are served meanwhile.
-"""
+"""Large queries: bounded by their application, and parsed apart."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Queries wait in the gateway and go to real executors in batches.
-
-Each is answered once, whatever changes.
-"""
+"""Queries wait in the gateway and go to real executors in batches."""
 
 from __future__ import annotations
 

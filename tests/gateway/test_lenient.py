@@ -1,7 +1,4 @@
-"""Queries as clients of other servers send them.
-
-They have nulls, parameters of their own, and older names of codings.
-"""
+"""Queries as clients of other servers send them."""
 
 from __future__ import annotations
 
@@ -15,12 +12,10 @@ from tritonclient.grpc import service_pb2 as pb
 
 from workers.net import compression
 
-from .conftest import AUTH, KEY
+from .conftest import AUTH
 from .test_bad_queries import PATH, request, tensor
-from .test_grpc_errors import CODE
+from .test_grpc_errors import CODE, KEYED, SERVICE, call, refused
 from .test_grpc_errors import request as message
-
-META = (("authorization", f"Bearer {KEY}"),)
 
 
 def answered(response) -> bool:
@@ -133,17 +128,7 @@ def test_a_version_as_triton_counts_them_is_told_what_versions_are(served):
     assert "it has big. Versions are names of variants: leave the version out" in response.json()["error"]
 
 
-@pytest.fixture
-def infer(served):
-    with grpc.insecure_channel(served.grpc) as channel:
-        yield channel.unary_unary(
-            "/inference.GRPCInferenceService/ModelInfer",
-            pb.ModelInferRequest.SerializeToString,
-            pb.ModelInferResponse.FromString,
-        )
-
-
-def test_grpc_takes_them_too(infer):
+def test_grpc_takes_them_too(served):
     given = message()
     given.parameters["tenant"].string_param = "a"
     given.parameters["min_accuracy"].SetInParent()
@@ -151,23 +136,20 @@ def test_grpc_takes_them_too(infer):
     given.inputs[0].parameters["content_type"].string_param = "np"
     given.inputs[0].parameters["binary_data_size"].int64_param = len(given.raw_input_contents[0])
     given.outputs.add(name="y").parameters["own"].int64_param = 1
-    for _ in range(2):
-        # The second one is known by its bytes.
-        assert infer(given, metadata=META).outputs[0].name == "y"
-    given.inputs[0].parameters["binary_data_size"].int64_param = 3
-    with pytest.raises(grpc.RpcError) as caught:
-        infer(given, metadata=META)
-    assert caught.value.code() is CODE.INVALID_ARGUMENT
-    assert "inputs.x.parameters.binary_data_size: is 3, its data has 16 bytes" in caught.value.details()
+    with grpc.insecure_channel(served.grpc) as channel:
+        for _ in range(2):
+            # The second one is known by its bytes.
+            assert pb.ModelInferResponse.FromString(call(channel, given)).outputs[0].name == "y"
+        given.inputs[0].parameters["binary_data_size"].int64_param = 3
+        error = refused(channel, given)
+    assert error.code() is CODE.INVALID_ARGUMENT
+    assert "inputs.x.parameters.binary_data_size: is 3, its data has 16 bytes" in error.details()
 
 
 def test_each_answer_of_a_stream_is_marked_as_the_final_one(served):
+    asked = [message().SerializeToString(), message(model="nothing").SerializeToString()]
     with grpc.insecure_channel(served.grpc) as channel:
-        stream = channel.stream_stream(
-            "/inference.GRPCInferenceService/ModelStreamInfer",
-            pb.ModelInferRequest.SerializeToString,
-            pb.ModelStreamInferResponse.FromString,
-        )
-        found = list(stream(iter([message(), message(model="nothing")]), metadata=META, timeout=60))
+        stream = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter(asked), metadata=KEYED, timeout=60)
+        found = [pb.ModelStreamInferResponse.FromString(one) for one in stream]
     assert [one.error_message[:15] for one in found] == ["", "model 'nothing'"]
     assert all(one.infer_response.parameters["triton_final_response"].bool_param for one in found)

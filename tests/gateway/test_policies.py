@@ -1,7 +1,4 @@
-"""A stack with policies, live, on a real gateway and real executors.
-
-They run the variants that a plan's policies name.
-"""
+"""A stack with policies, live, on a real gateway and real executors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The gateway as a process: its life, its settings and its configuration.
-
-The configuration comes from the disk and from a control plane.
-"""
+"""The gateway as a process: its life, its settings and its configuration."""
 
 from __future__ import annotations
 
@@ -188,10 +185,13 @@ def test_tells_what_happened_each_second_and_when_demand_bursts(gateways, device
     assert all(s.refused is None for s in seconds)
 
 
-def test_keeps_a_refused_query_of_a_second_with_its_reason(gateways, devices, control_plane):
+def test_tells_which_applications_it_answers_and_keeps_a_refused_query_with_its_reason(
+    gateways, devices, control_plane
+):
     (only,) = devices("d0")
+    only.warm()
     placed = plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint})
-    control_plane.first = config(placed, [application("numbers")])
+    control_plane.first = config(placed, [application("numbers"), application("words")])
     gateway = joined(gateways, control_plane)
     # Before any variant is warm.
     wait_for(lambda: "warm" in gateway.infer(X).json()["error"], "a refusal")
@@ -204,15 +204,6 @@ def test_keeps_a_refused_query_of_a_second_with_its_reason(gateways, devices, co
     one = kept()[0]
     assert (one.outcome, one.variant, one.rows, one.tries) == ("failed", "", 1, 0)
     assert "warm" in one.reason and one.budget_ms > 0
-
-
-def test_tells_which_applications_it_answers(gateways, devices, control_plane):
-    (only,) = devices("d0")
-    only.warm()
-    placed = plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint})
-    control_plane.first = config(placed, [application("numbers"), application("words")])
-    gateway = joined(gateways, control_plane)
-    wait_for(lambda: control_plane.received(control.GatewayStats), "a first second")
     assert {report.serving for report in control_plane.received(control.GatewayStats)} == {()}
     only.warm(("numbers", "big"))
     wait_for(lambda: control_plane.received(control.GatewayStats)[-1].serving == ("numbers",), "it answers numbers")
@@ -281,21 +272,10 @@ def test_a_port_in_use_is_named(tmp_path):
 
 
 def test_the_gateway_is_lean():
-    heavy = (
-        "django",
-        "rest_framework",
-        "celery",
-        "pyscipopt",
-        "channels",
-        "redis",
-        "onnxruntime",
-        "appliance",
-        "scheduler",
-        "registry",
-    )
     code = (
-        "import sys, workers.gateway.__main__, workers.gateway.serving;"
-        f"print([m for m in {heavy!r} if m in sys.modules])"
+        "import sys, workers.gateway.__main__, workers.gateway.serving\n"
+        "heavy = 'django rest_framework celery pyscipopt channels redis onnxruntime appliance scheduler registry'\n"
+        "print([m for m in heavy.split() if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

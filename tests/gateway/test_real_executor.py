@@ -31,7 +31,6 @@ def plans(executor: Executor, version: int, *residents, stack: str = stacks.DEFA
 
 
 def asked(gateway: GatewayProcess, protocol: str) -> dict:
-    """A query's response parameters, and its time for the client as ``client_ms``."""
     grpc = protocol == "grpc"
     triton = triton_grpc if grpc else triton_http
     tensor = triton.InferInput("x", [1, 4], "FP32")

@@ -212,7 +212,6 @@ class World:
                 await self.turn()
 
     async def settle(self) -> None:
-        """Let all that is under way come to its end."""
         for _ in range(TURNS):
             moved = False
             for device in self.devices.values():

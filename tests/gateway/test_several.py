@@ -1,7 +1,4 @@
-"""Several gateways on one box, the first of which has the core.
-
-They have one pair of ports, one set of totals, and one queue for all.
-"""
+"""Several gateways on one box with one pair of ports, one set of totals and one queue."""
 
 from __future__ import annotations
 
@@ -77,7 +74,6 @@ def two(tmp_path_factory):
 
 
 def page(gateway: GatewayProcess, within_s: float = PAGE_S) -> str | None:
-    """Its metrics as a node asks for them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metrics, "ANSWER_S", within_s)
         return asyncio.run(metrics._text_of(f"unix:{gateway.admin_socket}", "box"))

@@ -1,7 +1,4 @@
-"""A real gateway process over TLS.
-
-It is asked by Triton's clients, curl and a scanner, and its certificate is replaced.
-"""
+"""A real gateway process over TLS."""
 
 from __future__ import annotations
 
@@ -109,7 +106,6 @@ def test_a_replaced_certificate_is_used_and_connections_go_on(encrypted, tmp_pat
 
 
 def test_a_scanner_finds_nothing_to_object_to(encrypted, tmp_path):
-    """Mozilla's intermediate configuration, on both ports, as sslyze checks it."""
     authority = Authority(tmp_path)
     issued = authority.issue("box", "127.0.0.1", "localhost")
     gateway = encrypted(NEREUS_TLS_CERT=str(issued.certificate), NEREUS_TLS_KEY=str(issued.key))

@@ -1,7 +1,4 @@
-"""The time that tensors are on the way to another box.
-
-It is learned, offered, and learned again.
-"""
+"""The time that tensors are on the way to another box."""
 
 from __future__ import annotations
 

@@ -42,7 +42,6 @@ class Client:
         return self.client.infer(application, [tensor], outputs=wanted, headers=dict(KEYED), **given)
 
     def response(self, result) -> tuple[dict, dict]:
-        """The response and its parameters as plain values."""
         if self.triton is over_http:
             response = result.get_response()
             return response, response["parameters"]
@@ -148,7 +147,6 @@ def test_infers_with_json_and_binary_data(served, binary_in, binary_out):
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 def test_compresses_both_ways_over_http(served, algorithm):
-    """With templates and without: binary data alone, and JSON."""
     x = np.tile(X, (32, 1))
     tensor = over_http.InferInput("x", [64, 4], "FP32")
     tensor.set_data_from_numpy(x)

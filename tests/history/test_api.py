@@ -14,22 +14,16 @@ from scheduler.history import figures, marking, reading, recording
 from scheduler.history.folding import TIERS
 from scheduler.history.models import Mark
 from scheduler.models import Plan
-from tests.accounts import account
+from tests.accounts import signed_in
 from tests.control.world import application, node, seen, variant
 from tests.history.test_recording import report
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 
-def member(role: str) -> Client:
-    client = Client()
-    client.force_login(account(role, role))
-    return client
-
-
 @pytest.fixture
 def viewer(clean_redis) -> Client:
-    return member("viewer")
+    return signed_in("viewer")
 
 
 def known(column: list) -> list:
@@ -89,7 +83,7 @@ def test_a_range_that_cannot_be_is_refused_by_field(viewer, query, field):
 
 
 def test_notes_are_operators_and_are_audited(viewer):
-    operator = member("operator")
+    operator = signed_in("operator")
     note = {"text": "moved the rack"}
     refused = viewer.post("/api/v1/marks/", note, content_type="application/json")
     assert refused.status_code == 403
@@ -130,7 +124,7 @@ def test_what_happens_is_marked_once(monkeypatch, clean_redis):
 
 
 def test_changes_that_steer_the_cluster_are_marks_with_who_made_them(viewer):
-    operator, owner = member("operator"), application("digits", slo_ms=300)
+    operator, owner = signed_in("operator"), application("digits", slo_ms=300)
     variant(owner, "quick", 90, 5)
     node()
     json = {"content_type": "application/json"}

@@ -1,7 +1,4 @@
-"""Sums of seconds by bucket.
-
-Nothing is lost, nothing counts twice, and a gap stays a gap.
-"""
+"""Sums of seconds by bucket: nothing is lost, nothing counts twice, and a gap stays a gap."""
 
 from __future__ import annotations
 

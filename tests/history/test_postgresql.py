@@ -1,7 +1,4 @@
-"""The same rows in PostgreSQL.
-
-Several processes record them at once, and they are read back over every tier.
-"""
+"""The same rows in PostgreSQL, recorded by several processes at once and read back over every tier."""
 
 from __future__ import annotations
 
@@ -15,10 +12,7 @@ from tests.forked import ForkedProcess, of_commands
 from tests.history.test_recording import report
 from tests.running import bare_environment
 
-pytestmark = [
-    pytest.mark.wide,
-    postgresql.needed,
-]
+pytestmark = [pytest.mark.wide, postgresql.needed]
 
 RECORD = "from scheduler.history import recording; print(recording.record())"
 READ = """

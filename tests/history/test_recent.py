@@ -1,7 +1,4 @@
-"""Seconds of gateways from Redis.
-
-They give the same figures as buckets, whatever gateways report.
-"""
+"""Seconds of gateways from Redis give the same figures as buckets, whatever gateways report."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ def counts(noise: random.Random) -> dict:
 
 
 def seconds(now: int) -> list[dict]:
-    """Make the seconds of two gateways.
-
-    One of them has two in some seconds and none in the next.
-    """
+    """Seconds of two gateways, one of which has two in some seconds and none in the next."""
     noise, made = random.Random(7), []
     for ago in range(40, 1, -1):
         for gateway in ("front", "other"):

@@ -1,21 +1,20 @@
-"""From a real Redis into rows: each second is recorded once.
-
-That holds whatever is killed, set or emptied, and however many processes record.
-"""
+"""Each second gets from a real Redis into rows once, whatever is killed or emptied and however many record."""
 
 from __future__ import annotations
 
+import importlib
 import threading
 
 import pytest
+from django.apps import apps as django_apps
 from django.db import connection, transaction
 
 from registry import clock
 from scheduler import live, retention, tasks, telemetry
 from scheduler.history import reading, recording
-from scheduler.history.folding import TIERS
+from scheduler.history.folding import TIERS, Bucket, coarsened
 from scheduler.history.models import HistoryName, HistoryPosition, HistoryRow, Mark
-from scheduler.history.packing import PackedRow, totals, unpack
+from scheduler.history.packing import PackedRow, pack, totals, unpack
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
@@ -44,6 +43,10 @@ def arrivals(resolution: int) -> int:
     return int(totals(rows)[:, 0].sum()) if rows else 0
 
 
+def unpacked(row: HistoryRow, names: dict[int, str]) -> Bucket:
+    return unpack(PackedRow(*(getattr(row, column) for column in PackedRow._fields)), names)
+
+
 def everywhere() -> set[int]:
     return {arrivals(tier.resolution) for tier in TIERS}
 
@@ -58,7 +61,7 @@ def test_what_is_reported_is_in_all_tiers_once():
     assert everywhere() == {31 * 5}
     row = HistoryRow.objects.filter(resolution=3600).last()
     names = dict(HistoryName.objects.values_list("pk", "name"))
-    bucket = unpack(PackedRow(*(getattr(row, column) for column in PackedRow._fields)), names)
+    bucket = unpacked(row, names)
     assert bucket.variants["digits/quick"] == bucket.applications["digits"][0]
 
 
@@ -108,6 +111,28 @@ def test_two_that_record_at_once_count_each_second_once():
         thread.join()
     recording.record()
     assert everywhere() == {300}
+
+
+def test_rows_of_earlier_tiers_are_folded_by_the_migration():
+    for ago in range(900, 0, -10):
+        report(ago)
+    recording.record()
+    total = arrivals(300)
+    wanted = sorted(HistoryRow.objects.filter(resolution=300).values_list("start", "seconds", "total"))
+    HistoryRow.objects.exclude(resolution=10).delete()
+    # As they were: a row a minute, and others of six hours.
+    migration = importlib.import_module("scheduler.history.migrations.0002_tiers")
+    numbers = {(each.kind, each.name): each.pk for each in HistoryName.objects.all()}
+    names = {number: name for (_, name), number in numbers.items()}
+    fine = [(row.start, unpacked(row, names)) for row in HistoryRow.objects.all()]
+    for resolution in (60, 21600):
+        for start, bucket in coarsened(fine, resolution).items():
+            packed = pack(bucket, lambda *key: numbers[key])
+            HistoryRow.objects.create(resolution=resolution, start=start, **packed._asdict())
+    migration.fold(django_apps, None)
+    assert arrivals(300) == total > 0
+    assert sorted(HistoryRow.objects.filter(resolution=300).values_list("start", "seconds", "total")) == wanted
+    assert set(HistoryRow.objects.values_list("resolution", flat=True)) == {10, 300}
 
 
 def test_a_position_that_another_process_moved_stores_nothing():
@@ -182,12 +207,15 @@ def test_rows_are_bounded_by_their_number_and_names_by_use(monkeypatch):
     HistoryRow.objects.bulk_create(rows)
     for index in range(4):
         Mark.objects.create(kind="note", at="2026-01-01T00:00:00Z", text=str(index))
+    # People's notes stay, however many faults there are.
+    for index in range(4):
+        Mark.objects.create(kind="lost", at="2026-01-01T00:00:00Z", text=f"fault {index}")
     HistoryName.objects.create(kind="a", name="gone", used=1)
     HistoryName.objects.create(kind="a", name="kept", used=retention.UNUSED_FOLDS)
     HistoryPosition.objects.create(pk=1, folds=retention.UNUSED_FOLDS + 2)
     retention.enforce()
     assert sorted(HistoryRow.objects.values_list("start", flat=True)) == [50, 60, 70]
-    assert sorted(Mark.objects.values_list("text", flat=True)) == ["2", "3"]
+    assert sorted(Mark.objects.values_list("text", flat=True)) == ["2", "3", "fault 2", "fault 3"]
     assert list(HistoryName.objects.values_list("name", flat=True)) == ["kept"]
 
 

@@ -139,7 +139,6 @@ class Browser:
         self.writer.write(data)
 
     async def answer(self) -> tuple[int, bytes, bytes]:
-        """(status, head, body)."""
         head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 60)
         size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         return int(head[9:12]), head, await asyncio.wait_for(self.reader.readexactly(size), 60)

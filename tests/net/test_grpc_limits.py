@@ -1,7 +1,4 @@
-"""Limits of calls over HTTP/2.
-
-They bound what all calls hold together, and decide who is evicted. Slow clients are tested, too.
-"""
+"""Limits of calls over HTTP/2, together and each, and who is evicted."""
 
 from __future__ import annotations
 

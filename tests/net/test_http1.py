@@ -1,7 +1,4 @@
-"""Connections of HTTP/1.1 in trouble.
-
-The memory that one client holds is counted, and queued requests are answered in order.
-"""
+"""Memory that one client of HTTP/1.1 holds is counted, and answers come in order."""
 
 from __future__ import annotations
 

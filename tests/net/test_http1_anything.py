@@ -1,7 +1,4 @@
-"""Each request of a connection is answered once and in its turn.
-
-That holds however requests come, and whenever they are answered. All that was counted is given back.
-"""
+"""Each request of a connection is answered once and in its turn, whatever happens."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""HTTP/1.1 requests that a server does not have to take.
-
-Each is refused once, and nothing in it is taken for another request.
-"""
+"""HTTP/1.1 requests that a server does not have to take."""
 
 from __future__ import annotations
 

@@ -34,14 +34,10 @@ def path(*pieces: bytes) -> bytes:
         pytest.param(path(b"\x90"), {b"accept-encoding": b"gzip, deflate"}, id="2.3.1 the static table"),
         pytest.param(path(ENTRY, b"\xbe"), {b"name": b"v" * 28 + b"," + b"v" * 28}, id="2.3.3 the latest entry is 62"),
         pytest.param(
-            path(b"\x00\x04name\x7f\x00" + b"v" * 127),
-            {b"name": b"v" * 127},
-            id="5.1 an integer of a full prefix",
+            path(b"\x00\x04name\x7f\x00" + b"v" * 127), {b"name": b"v" * 127}, id="5.1 an integer of a full prefix"
         ),
         pytest.param(
-            path(b"\x00\x04name\x7f\x9a\x0a" + b"v" * 1433),
-            {b"name": b"v" * 1433},
-            id="5.1 an integer of three bytes",
+            path(b"\x00\x04name\x7f\x9a\x0a" + b"v" * 1433), {b"name": b"v" * 1433}, id="5.1 an integer of three bytes"
         ),
         pytest.param(
             path(b"\x00\x04name\x7f\x80\x80\x00" + b"v" * 127),

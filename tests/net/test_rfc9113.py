@@ -1,7 +1,4 @@
-"""HTTP/2 by the sections of RFC 9113, as far as they bind a server.
-
-They say what a server accepts, and how it rejects the rest.
-"""
+"""HTTP/2 by the sections of RFC 9113, as far as they bind a server."""
 
 from __future__ import annotations
 
@@ -47,7 +44,15 @@ def literal(name: str | bytes, value: str | bytes) -> bytes:
 
 
 def call(number: int, *more: tuple, body: bytes = b"x") -> bytes:
-    return headers(number, [*HEAD, *more]) + wire.frame(wire.DATA, END, number, prefixed(body))
+    return headers(number, [*HEAD, *more]) + data(number, prefixed(body), END)
+
+
+def data(number: int, payload: bytes = b"", flags: int = 0) -> bytes:
+    return wire.frame(wire.DATA, flags, number, payload)
+
+
+def priority(number: int, payload: bytes = bytes(5)) -> bytes:
+    return wire.frame(wire.PRIORITY, 0, number, payload)
 
 
 def with_fields(*fields: tuple) -> list[tuple]:
@@ -73,12 +78,8 @@ def malformed(name: str, *fields: tuple) -> Case:
     return reset(name, wire.PROTOCOL_ERROR, headers(1, with_fields(*fields), BOTH))
 
 
-PROTOCOL, FRAME_SIZE, FLOW, CLOSED = (
-    wire.PROTOCOL_ERROR,
-    wire.FRAME_SIZE_ERROR,
-    wire.FLOW_CONTROL_ERROR,
-    wire.STREAM_CLOSED,
-)
+PROTOCOL, FRAME_SIZE = wire.PROTOCOL_ERROR, wire.FRAME_SIZE_ERROR
+FLOW, CLOSED = wire.FLOW_CONTROL_ERROR, wire.STREAM_CLOSED
 CALM, COMPRESSION = wire.ENHANCE_YOUR_CALM, wire.COMPRESSION_ERROR
 U32 = struct.Struct(">I").pack
 #: floods stay short, so that a busy machine reads them within a second
@@ -94,8 +95,8 @@ SECTIONS: dict[str, list[Case]] = {
         answered(
             "data of 2^14 bytes",
             headers(1),
-            wire.frame(wire.DATA, 0, 1, prefixed(bytes(20_000))[: 1 << 14]),
-            wire.frame(wire.DATA, END, 1, prefixed(bytes(20_000))[1 << 14 :]),
+            data(1, prefixed(bytes(20_000))[: 1 << 14]),
+            data(1, prefixed(bytes(20_000))[1 << 14 :], END),
             body=bytes(20_000),
         ),
         goaway(
@@ -109,69 +110,50 @@ SECTIONS: dict[str, list[Case]] = {
         goaway("a table entry that is not there", COMPRESSION, wire.frame(wire.HEADERS, BOTH, 1, b"\xc8")),
         goaway("PRIORITY within a block", PROTOCOL, headers(1, flags=0), PriorityFrame(1, 0, 1).serialize()),
         goaway("HEADERS of another stream within a block", PROTOCOL, headers(1, flags=0), headers(3)),
-        goaway("DATA within a block", PROTOCOL, headers(1, flags=0), wire.frame(wire.DATA, 0, 1, b"x")),
+        goaway("DATA within a block", PROTOCOL, headers(1, flags=0), data(1, b"x")),
     ],
     "5.1 stream states": [
-        goaway("idle: DATA", PROTOCOL, wire.frame(wire.DATA, END, 1, b"x")),
+        goaway("idle: DATA", PROTOCOL, data(1, b"x", END)),
         goaway("idle: RST_STREAM", PROTOCOL, wire.rst_stream(1, wire.CANCEL)),
         goaway("idle: WINDOW_UPDATE", PROTOCOL, wire.window_update(1, 100)),
         goaway("idle: CONTINUATION", PROTOCOL, ContinuationFrame(1, BLOCK, flags=["END_HEADERS"]).serialize()),
-        answered("idle: PRIORITY", wire.frame(wire.PRIORITY, 0, 9, bytes(5)), call(1)),
+        answered("idle: PRIORITY", priority(9), call(1)),
         goaway(
             "half-closed: DATA",
             CLOSED,
             headers(1, HOLD, BOTH - END),
-            wire.frame(wire.DATA, END, 1, prefixed(b"")),
+            data(1, prefixed(b""), END),
             DataFrame(1, b"x").serialize(),
         ),
-        goaway(
-            "half-closed: HEADERS",
-            CLOSED,
-            headers(1, HOLD),
-            wire.frame(wire.DATA, END, 1, prefixed(b"")),
-            headers(1, flags=BOTH),
-        ),
-        answered(
-            "half-closed: WINDOW_UPDATE and PRIORITY",
-            call(1),
-            wire.window_update(1, 5),
-            wire.frame(wire.PRIORITY, 0, 1, bytes(5)),
-        ),
+        goaway("half-closed: HEADERS", CLOSED, headers(1, HOLD), data(1, prefixed(b""), END), headers(1, flags=BOTH)),
+        answered("half-closed: WINDOW_UPDATE and PRIORITY", call(1), wire.window_update(1, 5), priority(1)),
         answered(
             "closed: RST_STREAM, WINDOW_UPDATE and PRIORITY",
             call(1),
             wire.rst_stream(1, 8),
             wire.window_update(1, 5),
-            wire.frame(wire.PRIORITY, 0, 1, bytes(5)),
+            priority(1),
             call(3),
         ),
-        answered(
-            "closed by a reset: DATA on its way",
-            headers(1),
-            wire.rst_stream(1, 8),
-            wire.frame(wire.DATA, 0, 1, b"late"),
-            call(3),
-        ),
+        answered("closed by a reset: DATA on its way", headers(1), wire.rst_stream(1, 8), data(1, b"late"), call(3)),
     ],
     "5.1.1 stream identifiers": [
-        goaway("the server's, with DATA", PROTOCOL, wire.frame(wire.DATA, 0, 2, b"x")),
+        goaway("the server's, with DATA", PROTOCOL, data(2, b"x")),
         goaway("an even one", PROTOCOL, headers(2, flags=BOTH)),
         goaway("one that was used", PROTOCOL, call(1), call(3), headers(1, flags=BOTH)),
         goaway("one that was skipped", PROTOCOL, call(5), headers(3, flags=BOTH)),
     ],
     "5.4.1 connection errors": [
-        goaway("GOAWAY tells the last stream", PROTOCOL, call(1), wire.frame(wire.PING, 0, 1, bytes(8))),
+        goaway("GOAWAY tells the last stream", PROTOCOL, call(1), wire.frame(wire.PING, 0, 1, bytes(8)))
     ],
     "5.5 extensions": [
         answered("unknown settings are ignored", wire.settings({0x9999: 7}), call(1)),
         goaway("an unknown frame within a block", PROTOCOL, headers(1, flags=0), wire.frame(0x42, 0, 1, b"?")),
     ],
     "6.1 DATA": [
-        goaway("on stream 0", PROTOCOL, wire.frame(wire.DATA, 0, 0, b"x")),
-        goaway(
-            "padding as long as the frame", PROTOCOL, headers(1), wire.frame(wire.DATA, wire.PADDED, 1, b"\x05abcd")
-        ),
-        goaway("no pad length", PROTOCOL, headers(1), wire.frame(wire.DATA, wire.PADDED, 1, b"")),
+        goaway("on stream 0", PROTOCOL, data(0, b"x")),
+        goaway("padding as long as the frame", PROTOCOL, headers(1), data(1, b"\x05abcd", wire.PADDED)),
+        goaway("no pad length", PROTOCOL, headers(1), data(1, b"", wire.PADDED)),
         answered(
             "padded",
             headers(1),
@@ -185,13 +167,13 @@ SECTIONS: dict[str, list[Case]] = {
         answered(
             "padded, with priority",
             HeadersFrame(1, BLOCK, pad_length=9, depends_on=0, flags=["PADDED", "PRIORITY", "END_HEADERS"]).serialize(),
-            wire.frame(wire.DATA, END, 1, prefixed(b"x")),
+            data(1, prefixed(b"x"), END),
         ),
     ],
     "6.3 PRIORITY": [
-        goaway("on stream 0", PROTOCOL, wire.frame(wire.PRIORITY, 0, 0, bytes(5))),
-        goaway("of 4 bytes", FRAME_SIZE, wire.frame(wire.PRIORITY, 0, 1, bytes(4))),
-        goaway("on itself", PROTOCOL, wire.frame(wire.PRIORITY, 0, 3, U32(3) + b"\0")),
+        goaway("on stream 0", PROTOCOL, priority(0)),
+        goaway("of 4 bytes", FRAME_SIZE, priority(1, bytes(4))),
+        goaway("on itself", PROTOCOL, priority(3, U32(3) + b"\0")),
     ],
     "6.4 RST_STREAM": [
         goaway("on stream 0", PROTOCOL, wire.rst_stream(0, 8)),
@@ -238,7 +220,7 @@ SECTIONS: dict[str, list[Case]] = {
             headers(1, HOLD),
             wire.window_update(1, wire.MAX_WINDOW - 65_535),
             wire.settings({4: 65_536}),
-        ),
+        )
     ],
     "6.10 CONTINUATION": [
         answered(
@@ -246,7 +228,7 @@ SECTIONS: dict[str, list[Case]] = {
             wire.frame(wire.HEADERS, 0, 1, BLOCK[:1]),
             *[ContinuationFrame(1, BLOCK[i : i + 1]).serialize() for i in range(1, len(BLOCK) - 1)],
             ContinuationFrame(1, BLOCK[-1:], flags=["END_HEADERS"]).serialize(),
-            wire.frame(wire.DATA, END, 1, prefixed(b"x")),
+            data(1, prefixed(b"x"), END),
         ),
         goaway("behind END_HEADERS", PROTOCOL, headers(1), ContinuationFrame(1, b"").serialize()),
         goaway("on stream 0", PROTOCOL, headers(1, flags=0), wire.frame(wire.CONTINUATION, 4, 0, b"")),
@@ -258,9 +240,7 @@ SECTIONS: dict[str, list[Case]] = {
     ],
     "8.1 message framing": [
         goaway("a second HEADERS without END_STREAM", PROTOCOL, headers(1), headers(1, [("x", "y")])),
-        answered(
-            "trailers", headers(1), wire.frame(wire.DATA, 0, 1, prefixed(b"x")), headers(1, [("x-sum", "1")], BOTH)
-        ),
+        answered("trailers", headers(1), data(1, prefixed(b"x")), headers(1, [("x-sum", "1")], BOTH)),
         reset("trailers like a request's headers", PROTOCOL, headers(1), headers(1, flags=BOTH)),
     ],
     "8.1.1 malformed messages": [
@@ -273,7 +253,7 @@ SECTIONS: dict[str, list[Case]] = {
             "content-length beyond data before trailers",
             PROTOCOL,
             headers(1, [*HEAD, ("content-length", "9")]),
-            wire.frame(wire.DATA, 0, 1, prefixed(b"x")),
+            data(1, prefixed(b"x")),
             headers(1, [("x", "y")], BOTH),
         ),
     ],
@@ -307,11 +287,7 @@ SECTIONS: dict[str, list[Case]] = {
             reset(f"two {name}", PROTOCOL, headers(1, [HEAD[place], *HEAD], BOTH))
             for place, name in enumerate((":method", ":scheme", ":path"))
         ],
-        answered(
-            "no :authority",
-            headers(1, with_fields((":authority", None))),
-            wire.frame(wire.DATA, END, 1, prefixed(b"x")),
-        ),
+        answered("no :authority", headers(1, with_fields((":authority", None))), data(1, prefixed(b"x"), END)),
     ],
     "10.5 denial of service": [
         goaway("a flood of SETTINGS", CALM, wire.settings({}) * (LIMITS.control_frames_per_s + 1)),
@@ -320,12 +296,10 @@ SECTIONS: dict[str, list[Case]] = {
             "a flood of empty DATA behind a stream's end",
             CALM,
             headers(1, with_fields((":path", "/no"))),
-            wire.frame(wire.DATA, 0, 1) * (3 * LIMITS.control_frames_per_s),
+            data(1) * (3 * LIMITS.control_frames_per_s),
         ),
         goaway("a flood of PING", CALM, wire.frame(wire.PING, 0, 0, bytes(8)) * (LIMITS.control_frames_per_s + 1)),
-        goaway(
-            "a flood of empty DATA", CALM, headers(1), wire.frame(wire.DATA, 0, 1) * (LIMITS.control_frames_per_s + 1)
-        ),
+        goaway("a flood of empty DATA", CALM, headers(1), data(1) * (LIMITS.control_frames_per_s + 1)),
         goaway(
             "a flood of resets",
             CALM,

@@ -1,7 +1,4 @@
-"""Clients that others wrote.
-
-These are hyper-h2 as oracle and as a hostile client, nghttp2's tools, gRPC's C core and grpclib.
-"""
+"""Clients that others wrote: hyper-h2, nghttp2's tools, gRPC's C core and grpclib."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A home with short paths, a control plane and running daemons.
-
-They are for the node's tests.
-"""
+"""A home with short paths, a control plane and running daemons."""
 
 from __future__ import annotations
 
@@ -53,32 +50,29 @@ async def control_plane():
     await plane.stop()
 
 
+def environ(home, control_url: str, node_http: str) -> dict[str, str]:
+    return {
+        "NEREUS_HOME": str(home),
+        "NEREUS_CONTROL_URL": control_url,
+        "NEREUS_JOIN_TOKEN": "join-me",
+        "NEREUS_NODE_NAME": "box",
+        "NEREUS_NODE_HTTP": node_http,
+        "NEREUS_CPU_DEVICES": "1x1",
+        "NEREUS_GPU": "0",
+    }
+
+
 @pytest.fixture
 def settings(home, control_plane) -> Settings:
-    settings = Settings.from_environ(
-        {
-            "NEREUS_HOME": str(home),
-            "NEREUS_CONTROL_URL": control_plane.url,
-            "NEREUS_JOIN_TOKEN": "join-me",
-            "NEREUS_NODE_NAME": "box",
-            "NEREUS_NODE_HTTP": f"127.0.0.1:{free_port()}",
-            "NEREUS_CPU_DEVICES": "1x1",
-            "NEREUS_GPU": "0",
-        }
-    )
+    settings = Settings.from_environ(environ(home, control_plane.url, f"127.0.0.1:{free_port()}"))
     settings.make_folders()
     return settings
 
 
 @asynccontextmanager
 async def running(settings, command=STAND_IN, restart_timing=QUICK_RESTART):
-    """A daemon that runs within the block."""
     daemon = NodeDaemon(
-        settings,
-        redivision.restore(settings),
-        command=command,
-        restart_timing=restart_timing,
-        link_timing=QUICK_LINK,
+        settings, redivision.restore(settings), command=command, restart_timing=restart_timing, link_timing=QUICK_LINK
     )
     task = asyncio.create_task(daemon.run())
     try:

@@ -1,7 +1,4 @@
-"""The control plane's end of a member link, small and real.
-
-It serves a websocket and blobs on one port.
-"""
+"""The control plane's end of a member link, small and real."""
 
 from __future__ import annotations
 

@@ -83,33 +83,14 @@ class StandIn:
                 pass
             case _:
                 rows = Path(frame.validation_path).stat().st_size if frame.validation_path else 0
-                report(
-                    control.ProfileDone(
-                        job=order.job,
-                        load_s=0.1,
-                        memory_bytes=1000,
-                        points=(point,),
-                        accuracy=90.0,
-                        validated_rows=rows,
-                    )
-                )
+                measured = {"points": (point,), "accuracy": 90.0, "validated_rows": rows}
+                report(control.ProfileDone(job=order.job, load_s=0.1, memory_bytes=1000, **measured))
 
     async def tell_seconds(self) -> None:
         while True:
             await asyncio.sleep(0.2)
             for connection in self.connections:
-                connection.send(
-                    frames.StatsReport(
-                        stats=DeviceStats(
-                            device=self.device.id,
-                            busy=0.5,
-                            profiling=0.0,
-                            queued_rows=0,
-                            memory_bytes=1,
-                            plan_version=self.plan,
-                        )
-                    )
-                )
+                connection.send(frames.StatsReport(stats=DeviceStats(self.device.id, 0.5, 0.0, 0, 1, self.plan)))
 
 
 async def main() -> None:

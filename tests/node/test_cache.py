@@ -1,7 +1,4 @@
-"""The model cache against real HTTP.
-
-It gives whole and right files, or a clear error and nothing.
-"""
+"""The model cache against real HTTP."""
 
 from __future__ import annotations
 

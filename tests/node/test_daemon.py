@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import signal
 import sys
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -55,12 +55,23 @@ def warm(number: int, plan: int):
 
 
 @pytest.fixture
+def digest(control_plane) -> str:
+    return control_plane.add_blob(b"model one")
+
+
+@asynccontextmanager
+async def up(settings, control_plane):
+    async with running(settings) as daemon:
+        await control_plane.receive(control.DeviceStates)
+        yield daemon
+
+
+@pytest.fixture
 def quick_retry(monkeypatch):
     monkeypatch.setattr(placement, "RETRY", (0.2, 0.5))
 
 
-async def test_a_plan_is_fetched_applied_and_reported(settings, control_plane):
-    digest = control_plane.add_blob(b"model one")
+async def test_a_plan_is_fetched_applied_and_reported(settings, control_plane, digest):
     control_plane.greeting = [control.encode(config(5, variant(1, digest)))]
     async with running(settings):
         joined = await control_plane.receive(control.JoinNode)
@@ -75,21 +86,7 @@ async def test_a_plan_is_fetched_applied_and_reported(settings, control_plane):
         assert await control_plane.receive(control.Drift) == control.Drift(device="box/cpu0", variant=7, ratio=1.5)
 
 
-async def test_a_killed_executor_gets_its_plan_again(settings, control_plane):
-    digest = control_plane.add_blob(b"model one")
-    control_plane.greeting = [control.encode(config(5, variant(1, digest)))]
-    async with running(settings) as daemon:
-        await control_plane.receive(control.DeviceStates, warm(1, 5))
-        os.kill(daemon.executors["box/cpu0"].pid, signal.SIGKILL)
-        lost = await control_plane.receive(control.DeviceStates, lambda m: "SIGKILL" in m.devices[0].detail)
-        assert (lost.devices[0].state, lost.devices[0].warm) == ("starting", ())
-        control_plane.received.clear()
-        await control_plane.receive(control.DeviceStates, warm(1, 5))
-    assert asked(settings) == ["started", "hello box", f"apply 5 [1] {{'{digest[:6]}': 9}}"] * 2
-
-
-async def test_a_node_restarted_without_a_control_plane_goes_on_with_its_last_plan(settings, control_plane):
-    digest = control_plane.add_blob(b"model one")
+async def test_a_node_restarted_without_a_control_plane_goes_on_with_its_last_plan(settings, control_plane, digest):
     control_plane.greeting = [control.encode(config(5, variant(1, digest)))]
     async with running(settings):
         await control_plane.receive(control.DeviceStates, warm(1, 5))
@@ -107,8 +104,7 @@ async def test_a_node_restarted_without_a_control_plane_goes_on_with_its_last_pl
 
 async def test_a_newer_plan_supersedes_one_whose_file_cannot_be_had(settings, control_plane):
     digest = control_plane.add_blob(b"model two")
-    async with running(settings):
-        await control_plane.receive(control.DeviceStates)
+    async with up(settings, control_plane):
         await control_plane.say(config(5, variant(1, "a" * 64)))
         states = await control_plane.receive(control.DeviceStates, lambda m: "HTTP 404" in m.devices[0].detail)
         assert states.devices[0].warm == ()
@@ -120,8 +116,7 @@ async def test_a_newer_plan_supersedes_one_whose_file_cannot_be_had(settings, co
 async def test_a_missing_file_does_not_hold_up_the_others_and_is_tried_again(settings, control_plane, quick_retry):
     first, second = control_plane.add_blob(b"model one"), control_plane.add_blob(b"model two")
     body = control_plane.blobs.pop(second)
-    async with running(settings):
-        await control_plane.receive(control.DeviceStates)
+    async with up(settings, control_plane):
         await control_plane.say(config(5, variant(1, first), variant(2, second)))
         states = await control_plane.receive(control.DeviceStates, warm(1, 5))
         control_plane.blobs[second] = body
@@ -129,10 +124,8 @@ async def test_a_missing_file_does_not_hold_up_the_others_and_is_tried_again(set
         assert states.devices[0].detail == ""
 
 
-async def test_a_device_that_a_plan_does_not_name_hosts_nothing(settings, control_plane):
-    digest = control_plane.add_blob(b"model one")
-    async with running(settings):
-        await control_plane.receive(control.DeviceStates)
+async def test_a_device_that_a_plan_does_not_name_hosts_nothing(settings, control_plane, digest):
+    async with up(settings, control_plane):
         await control_plane.say(config(5, variant(1, digest)))
         await control_plane.receive(control.DeviceStates, warm(1, 5))
         await control_plane.say(config(6, variant(1, digest), device="elsewhere/cpu0"))
@@ -140,10 +133,8 @@ async def test_a_device_that_a_plan_does_not_name_hosts_nothing(settings, contro
     assert asked(settings)[-1] == "apply 6 [] {}"
 
 
-async def test_the_same_configuration_again_disturbs_nobody(settings, control_plane):
-    digest = control_plane.add_blob(b"model one")
-    async with running(settings):
-        await control_plane.receive(control.DeviceStates)
+async def test_the_same_configuration_again_disturbs_nobody(settings, control_plane, digest):
+    async with up(settings, control_plane):
         for version in (5, 5, 6):
             await control_plane.say(config(version, variant(1, digest)))
         await control_plane.receive(control.DeviceStates, warm(1, 6))
@@ -151,13 +142,11 @@ async def test_the_same_configuration_again_disturbs_nobody(settings, control_pl
     assert sum(line.startswith("apply 5") for line in asked(settings)) <= 1
 
 
-async def test_nonsense_from_the_control_plane_or_on_disk_harms_nothing(settings, control_plane):
+async def test_nonsense_from_the_control_plane_or_on_disk_harms_nothing(settings, control_plane, digest):
     folder = settings.home / "members"
     folder.mkdir()
     (folder / "node-box-config.json").write_text('{"v": 1, "type": "node_config", "applications": 7}')
-    digest = control_plane.add_blob(b"model one")
-    async with running(settings):
-        await control_plane.receive(control.DeviceStates)
+    async with up(settings, control_plane):
         for text in ("nonsense", '{"v": 1, "type": "explode"}', '{"v": 1, "type": "node_config"}'):
             await control_plane.say(text)
         await control_plane.say(config(5, variant(1, digest)))
@@ -190,35 +179,24 @@ def order(job: int, spec: VariantSpec, device: str = "box/cpu0", validation: Val
 
 async def test_a_profile_is_ordered_measured_and_reported(settings, control_plane):
     digest, validation = control_plane.add_blob(b"model one"), control_plane.add_blob(b"rows")
-    async with running(settings):
-        await control_plane.receive(control.DeviceStates)
+    async with up(settings, control_plane) as daemon:
+        sent = []
+        relay = daemon.jobs._send
+        daemon.jobs._send = lambda message: (sent.append(message), relay(message))
         await control_plane.say(order(3, variant(1, digest), validation=ValidationSpec(validation, "accuracy")))
         done = await control_plane.receive(control.ProfileDone)
         assert (done.job, done.accuracy, done.validated_rows, len(done.points)) == (3, 90.0, 4, 1)
     assert "measure 3 v1 9" in asked(settings)
-
-
-async def test_progress_is_relayed_from_fetching_on(settings, control_plane):
-    digest = control_plane.add_blob(b"model one")
-    async with running(settings) as daemon:
-        await control_plane.receive(control.DeviceStates)
-        sent = []
-        relay = daemon.jobs._send
-        daemon.jobs._send = lambda message: (sent.append(message), relay(message))
-        await control_plane.say(order(3, variant(1, digest)))
-        await control_plane.receive(control.ProfileDone)
     phases = [message.phase for message in sent if isinstance(message, control.ProfileProgress)]
     assert phases == ["fetching", "measuring"]
 
 
-async def test_a_job_whose_executor_dies_fails_and_may_be_tried_again(settings, control_plane):
-    digest = control_plane.add_blob(b"model one")
-    async with running(settings):
-        await control_plane.receive(control.DeviceStates)
-        await control_plane.say(order(3, variant(1, digest, "crash")))
+@pytest.mark.parametrize(("name", "says", "retry"), [("crash", "SIGKILL", True), ("fail", "no such operator", False)])
+async def test_a_job_that_fails_or_whose_executor_dies_is_reported(settings, control_plane, digest, name, says, retry):
+    async with up(settings, control_plane):
+        await control_plane.say(order(3, variant(1, digest, name)))
         failed = await control_plane.receive(control.ProfileFailed)
-        assert (failed.job, failed.retry) == (3, True)
-        assert "SIGKILL" in failed.message
+        assert (failed.job, failed.retry) == (3, retry) and says in failed.message
         await control_plane.say(order(3, variant(2, digest)))
         assert (await control_plane.receive(control.ProfileDone)).job == 3
 
@@ -232,27 +210,15 @@ async def test_a_job_whose_executor_dies_fails_and_may_be_tried_again(settings, 
     ],
 )
 async def test_an_order_that_cannot_be_carried_out_fails_with_the_reason(settings, control_plane, spec, device, says):
-    async with running(settings):
-        await control_plane.receive(control.DeviceStates)
+    async with up(settings, control_plane):
         await control_plane.say(order(3, spec, device))
         failed = await control_plane.receive(control.ProfileFailed)
         assert says in failed.message
         assert not failed.retry
 
 
-async def test_what_the_executor_finds_wrong_is_relayed(settings, control_plane):
-    digest = control_plane.add_blob(b"model one")
-    async with running(settings):
-        await control_plane.receive(control.DeviceStates)
-        await control_plane.say(order(3, variant(1, digest, "fail")))
-        failed = await control_plane.receive(control.ProfileFailed)
-        assert failed == control.ProfileFailed(job=3, message="no such operator", retry=False)
-
-
-async def test_a_cancelled_job_stops_and_answers_nothing(settings, control_plane):
-    digest = control_plane.add_blob(b"model one")
-    async with running(settings):
-        await control_plane.receive(control.DeviceStates)
+async def test_a_cancelled_job_stops_and_answers_nothing(settings, control_plane, digest):
+    async with up(settings, control_plane):
         await control_plane.say(order(3, variant(1, digest, "hang")))
         await control_plane.until(lambda: "measure 3 hang 9" in asked(settings))
         await control_plane.say(control.ProfileCancel(job=3))
@@ -264,10 +230,10 @@ async def test_a_cancelled_job_stops_and_answers_nothing(settings, control_plane
     assert set(ends) == {4}
 
 
-async def test_a_job_that_ends_while_the_control_plane_is_away_is_reported_when_it_returns(settings, control_plane):
-    digest = control_plane.add_blob(b"model one")
-    async with running(settings) as daemon:
-        await control_plane.receive(control.DeviceStates)
+async def test_a_job_that_ends_while_the_control_plane_is_away_is_reported_when_it_returns(
+    settings, control_plane, digest
+):
+    async with up(settings, control_plane) as daemon:
         await daemon.cache.fetch(digest)
         await control_plane.stop()
         await control_plane.until(lambda: not daemon.link.up)
@@ -298,14 +264,10 @@ async def test_each_second_a_node_reports_what_it_holds_though_no_device_has_any
 # --- devices and files that come and go -----------------------------------------------------------------------------
 
 
-async def test_a_device_that_appears_later_is_joined_and_served_on(settings, control_plane):
-    """A device that appears later is joined and served on.
-
-    This is the case of a GPU whose driver is loaded late: the daemon starts with one of its two devices.
-    """
+async def test_a_device_that_appears_later_is_joined_and_served_on(settings, control_plane, digest):
+    """As a GPU whose driver is loaded late: the daemon starts with one of its two devices."""
     settings = dataclasses.replace(settings, cpu_devices="0;1")
     both = devices.find(settings)
-    digest = control_plane.add_blob(b"model one")
     control_plane.greeting = [control.encode(config(5, variant(1, digest), device="box/cpu1"))]
     daemon = NodeDaemon(
         settings,
@@ -357,9 +319,8 @@ def _joined(count: int):
     return lambda m: len(m.devices) == count
 
 
-async def test_cores_are_divided_anew_beside_what_serves_and_stay_so_after_a_restart(settings, control_plane):
+async def test_cores_are_divided_anew_beside_what_serves_and_stay_so_after_a_restart(settings, control_plane, digest):
     settings = dataclasses.replace(settings, cpu_devices="0;1")
-    digest = control_plane.add_blob(b"model one")
     serving = config(5, variant(1, digest))
     control_plane.greeting = [control.encode(serving)]
     async with running(settings) as daemon:

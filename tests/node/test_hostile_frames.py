@@ -1,7 +1,4 @@
-"""Reports of executors are bounded.
-
-A broken or hostile executor loses its connection, and its values are not used.
-"""
+"""Reports of executors are bounded."""
 
 from __future__ import annotations
 

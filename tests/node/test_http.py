@@ -42,11 +42,8 @@ async def test_health_tells_of_devices_and_link(settings, control_plane):
         health = (await client.get("/health")).json()
         assert (health["status"], health["node"], health["link"]["up"]) == ("ok", "box", True)
         (device,) = health["devices"]
-        assert (device["device"], device["state"], device["pid"]) == (
-            "box/cpu0",
-            "up",
-            daemon.executors["box/cpu0"].pid,
-        )
+        pid = daemon.executors["box/cpu0"].pid
+        assert (device["device"], device["state"], device["pid"]) == ("box/cpu0", "up", pid)
         await control_plane.stop()
         await control_plane.until(lambda: not daemon.link.up)
         health = (await client.get("/health")).json()

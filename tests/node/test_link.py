@@ -1,7 +1,4 @@
-"""The member link against a real websocket server.
-
-It joins, gets credentials, is refused, and reconnects.
-"""
+"""The member link against a real websocket server."""
 
 from __future__ import annotations
 
@@ -42,8 +39,7 @@ class Member:
 
 
 @asynccontextmanager
-async def joined(home, plane: ControlPlane, **options):
-    member = Member(home, plane.url, **options)
+async def running(member: Member):
     task = asyncio.create_task(member.link.run())
     try:
         yield member
@@ -51,6 +47,10 @@ async def joined(home, plane: ControlPlane, **options):
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert task.cancelled(), task.exception()
+
+
+def joined(home, plane: ControlPlane, **options):
+    return running(Member(home, plane.url, **options))
 
 
 async def test_the_join_token_is_exchanged_for_a_private_credential(home, control_plane):
@@ -145,14 +145,12 @@ async def test_a_silent_peer_is_noticed(home):
     server = await asyncio.start_server(relay, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     timing = dataclasses.replace(QUICK_LINK, ping_every=0.3, ping_answer=0.3)
-    member = Member(home, f"http://127.0.0.1:{port}", timing=timing)
-    task = asyncio.create_task(member.link.run())
-    await plane.until(lambda: member.link.up)
-    frozen.set()
-    await plane.until(lambda: not member.link.up)
-    # On a busy machine it may have missed an answer before.
-    assert member.events[-2:] == ["up", "down"]
-    task.cancel()
+    async with running(Member(home, f"http://127.0.0.1:{port}", timing=timing)) as member:
+        await plane.until(lambda: member.link.up)
+        frozen.set()
+        await plane.until(lambda: not member.link.up)
+        # On a busy machine it may have missed an answer before.
+        assert member.events[-2:] == ["up", "down"]
     over.set()
     server.close()
     await plane.stop()
@@ -293,14 +291,11 @@ async def test_a_failing_callback_does_not_end_the_link(home, control_plane):
 
 
 async def test_an_error_that_nobody_expected_does_not_end_the_link(home, control_plane):
-    member = Member(home, "http://a..b")
-    task = asyncio.create_task(member.link.run())
-    await control_plane.until(lambda: task.done() or member.link.state == "down")
-    assert "UnicodeError" in member.link.detail and not task.done()
-    member.link._url = control_plane.url.replace("http", "ws") + "/ws/gateway/"
-    await control_plane.until(lambda: member.link.up)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with running(Member(home, "http://a..b")) as member:
+        await control_plane.until(lambda: member.link.state == "down")
+        assert "UnicodeError" in member.link.detail
+        member.link._url = control_plane.url.replace("http", "ws") + "/ws/gateway/"
+        await control_plane.until(lambda: member.link.up)
 
 
 async def test_a_credential_file_that_cannot_be_read_is_replaced(home, control_plane):
@@ -319,20 +314,15 @@ async def test_state_sent_before_the_link_is_up_arrives_once_in_its_newest_form(
     for state in ("starting", "up"):
         member.link.send(control.DeviceStates(devices=(DeviceState(device="d", state=state),)))
     member.link._join = lambda host: control.JoinNode(name="n", devices=())
-    task = asyncio.create_task(member.link.run())
-    await control_plane.receive(control.DeviceStates)
-    await asyncio.sleep(0.1)
+    async with running(member):
+        await control_plane.receive(control.DeviceStates)
+        await asyncio.sleep(0.1)
     reports = [message for message in control_plane.received if isinstance(message, control.DeviceStates)]
     assert [message.devices[0].state for message in reports] == ["up"]
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_control_plane_that_never_answers_the_join_is_left(home):
-    """A control plane that never answers the join is left.
-
-    It accepts, and answers pings: only the missing answer shows that it lost the member.
-    """
+    """It accepts, and answers pings: only the missing answer shows that it lost the member."""
     connections = []
 
     async def accept(socket):
@@ -342,8 +332,6 @@ async def test_a_control_plane_that_never_answers_the_join_is_left(home):
     async with serve(accept, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         member = Member(home, f"http://127.0.0.1:{port}", timing=dataclasses.replace(QUICK_LINK, answer=0.2))
-        task = asyncio.create_task(member.link.run())
-        await eventually_async(lambda: len(connections) >= 3)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    assert len(connections) >= 3 and member.events == []
+        async with running(member):
+            await eventually_async(lambda: len(connections) >= 3)
+    assert member.events == []

@@ -1,7 +1,4 @@
-"""A node, ``python -m workers.node``, as an operator runs it.
-
-Executors and a model are real.
-"""
+"""A node, ``python -m workers.node``, as an operator runs it."""
 
 from __future__ import annotations
 
@@ -17,31 +14,20 @@ import msgspec
 import psutil
 import pytest
 
+from tests.node import conftest
 from tests.node.test_daemon import config, order, variant, warm
 from workers.protocol import control
 from workers.protocol.specs import ProfilePoint
 
 
 def environ(settings, **variables: str) -> dict[str, str]:
-    return {
-        "PATH": os.environ["PATH"],
-        "NEREUS_HOME": str(settings.home),
-        "NEREUS_CONTROL_URL": settings.control_url,
-        "NEREUS_JOIN_TOKEN": "join-me",
-        "NEREUS_NODE_NAME": "box",
-        "NEREUS_NODE_HTTP": str(settings.node_http),
-        "NEREUS_CPU_DEVICES": "1x1",
-        "NEREUS_GPU": "0",
-        **variables,
-    }
+    made = conftest.environ(settings.home, settings.control_url, str(settings.node_http))
+    return {"PATH": os.environ["PATH"], **made, **variables}
 
 
 @asynccontextmanager
 async def node(settings):
-    """Run the process, and ask it to stop at the end.
-
-    It must have left nothing behind.
-    """
+    """Run the process, stop it at the end, and check that it left nothing behind."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers.node", env=environ(settings))
     try:
         yield process
@@ -82,7 +68,8 @@ async def test_a_node_serves_survives_a_killed_executor_profiles_and_leaves_clea
         assert 'device="box/cpu0"' in (await client.get("/metrics")).text
 
         os.kill(health["devices"][0]["pid"], signal.SIGKILL)
-        await control_plane.receive(control.DeviceStates, lambda m: "SIGKILL" in m.devices[0].detail)
+        lost = await control_plane.receive(control.DeviceStates, lambda m: "SIGKILL" in m.devices[0].detail)
+        assert (lost.devices[0].state, lost.devices[0].warm) == ("starting", ())
         control_plane.received.clear()
         await control_plane.receive(control.DeviceStates, warm(1, 5))
 
@@ -96,11 +83,7 @@ async def test_a_second_daemon_of_the_same_name_is_refused(settings, control_pla
     async with node(settings):
         await control_plane.receive(control.JoinNode)
         second = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "workers.node",
-            env=environ(settings),
-            stderr=subprocess.PIPE,
+            sys.executable, "-m", "workers.node", env=environ(settings), stderr=subprocess.PIPE
         )
         _, said = await second.communicate()
         assert second.returncode == 1

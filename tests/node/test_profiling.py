@@ -1,7 +1,4 @@
-"""Ends of profile jobs are kept until the control plane has them.
-
-They answer only an order of the same attempt.
-"""
+"""Ends of profile jobs are kept until the control plane has them."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from workers.protocol.specs import ApplicationSpec, VariantSpec
 
 
 def jobs(folder, sent: list) -> ProfileJobs:
-    """Those of a node without devices, on which each job fails."""
     return ProfileJobs(ModelCache(folder, "http://127.0.0.1:9", lambda: None, limit_bytes=10), {}, sent.append)
 
 

@@ -35,7 +35,6 @@ class Load:
             self.answers.append((await self.peer.query(rows(2), application="digits"))[0])
 
     async def more(self, count: int) -> None:
-        """Wait for this many further answers."""
         until = len(self.answers) + count
         await eventually_async(lambda: len(self.answers) >= until or (self._task.done() and self._task.result()))
 

@@ -1,7 +1,4 @@
-"""Temperature and power as sensors report them.
-
-Values that cannot be true are left out, and the others reach the control plane.
-"""
+"""Temperature and power as sensors report them."""
 
 from __future__ import annotations
 
@@ -63,8 +60,7 @@ def test_a_second_has_the_latest_reading_and_none_that_is_old(monkeypatch):
     monkeypatch.setattr("workers.node.sensors.EVERY_S", 0.02)
     warming = itertools.count(1.0)
     monkeypatch.setattr(
-        "workers.node.sensors.psutil.sensors_temperatures",
-        lambda: {"coretemp": [Entry("Package id 0", next(warming))]},
+        "workers.node.sensors.psutil.sensors_temperatures", lambda: {"coretemp": [Entry("Package id 0", next(warming))]}
     )
     thread = SensorThread(lambda: [cpu(0, 0)])
     assert thread.added(stats()) == stats()

@@ -87,17 +87,6 @@ async def test_an_executor_is_started_greeted_and_ended(home, monkeypatch):
     assert not pid_path(watched.executor.device.endpoint).exists()
 
 
-async def test_a_killed_executor_is_back_as_another_process(home):
-    async with supervised(home) as watched:
-        await watched.until(lambda: watched.executor.up)
-        killed = watched.executor.pid
-        os.kill(killed, signal.SIGKILL)
-        await watched.until(lambda: watched.losses() and watched.executor.up)
-        assert watched.executor.pid != killed
-        assert watched.losses() == ["killed by SIGKILL"]
-        assert watched.events.count("up") == 2
-
-
 async def test_one_that_keeps_dying_counts_as_down_and_is_tried_on(home):
     async with supervised(home, "--exit-at-once", longest=0.05) as watched:
         await watched.until(lambda: len(watched.losses()) >= 5)
@@ -113,27 +102,26 @@ async def test_one_that_never_listens_is_replaced(home):
         await watched.until(lambda: watched.executor.starts >= 2)
 
 
-async def test_one_that_hangs_is_replaced(home):
-    async with supervised(home, silent=5.0) as watched:
+@pytest.mark.parametrize(
+    ("timing", "reason"),
+    [
+        ({"silent": 5.0}, "sent no report for 5 s"),
+        # One that is stopped is replaced long before a busy one would be.
+        ({"silent": 600.0, "hung": 1.0}, "hung: sent no report for 1 s and does nothing"),
+    ],
+)
+async def test_one_that_hangs_is_replaced(home, timing, reason):
+    async with supervised(home, **timing) as watched:
         await watched.until(lambda: watched.executor.up)
-        os.kill(watched.executor.pid, signal.SIGSTOP)
+        hanging = watched.executor.pid
+        os.kill(hanging, signal.SIGSTOP)
         await watched.until(lambda: watched.losses() and watched.executor.up)
-        assert watched.losses() == ["sent no report for 5 s"]
-
-
-async def test_one_that_is_stopped_is_replaced_long_before_a_busy_one_would_be(home):
-    async with supervised(home, silent=600.0, hung=1.0) as watched:
-        await watched.until(lambda: watched.executor.up)
-        os.kill(watched.executor.pid, signal.SIGSTOP)
-        await watched.until(lambda: watched.losses() and watched.executor.up)
-        assert watched.losses() == ["hung: sent no report for 1 s and does nothing"]
+        assert watched.losses() == [reason]
+        assert watched.executor.pid != hanging and watched.events.count("up") == 2
 
 
 async def test_a_device_that_cannot_be_used_for_long_comes_back_by_itself(home):
-    """A device that cannot be used for long comes back by itself.
-
-    The command fails as an executor does whose device is gone, for more starts than count as a crash loop.
-    """
+    """The command fails as an executor does whose device is gone, for longer than a crash loop."""
     gone = home / "gone"
     gone.touch()
     command = ("sh", "-c", f'test -e {gone} && exit 1; exec "$0" "$@"', *STAND_IN)

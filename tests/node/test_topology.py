@@ -1,7 +1,4 @@
-"""Cores, nodes, models and quotas, read from files.
-
-The files are as different kernels and boxes have them.
-"""
+"""Cores, nodes, models and quotas, read from files."""
 
 from __future__ import annotations
 
@@ -68,10 +65,7 @@ def test_processors_are_listed_as_the_kernel_does():
 def test_models_are_named_on_x86(tmp_path):
     write(tmp_path, **{"proc/cpuinfo": XEON, "sys/devices/cpu_atom/cpus": "1\n"})
     machine = os.uname().machine
-    assert topology.models((0, 1), tmp_path) == {
-        0: "Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz",
-        1: f"{machine} E-core",
-    }
+    assert topology.models((0, 1), tmp_path) == {0: "Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz", 1: f"{machine} E-core"}
 
 
 def test_models_are_named_on_arm_where_there_is_no_model_name(tmp_path):

@@ -1,7 +1,4 @@
-"""Clients that have nothing to do with the trouble.
-
-Each of their queries must get its own right answer, on connections that nobody closes.
-"""
+"""Clients that have nothing to do with the trouble."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One real executor behind one real gateway, for which trouble is made.
-
-Both are processes of their own.
-"""
+"""One real executor behind one real gateway, for which trouble is made."""
 
 from __future__ import annotations
 
@@ -13,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from onnx import TensorProto, helper
 
-from tests.executor.harness import WIDE, Executor, application, resident, save, turning, variant
+from tests.executor.harness import WIDE, Executor, application, resident, save_graph, turning, variant
 from tests.gateway.conftest import GatewayProcess, config, devices, gateways, wait_for  # noqa: F401 - fixtures
 from workers.protocol.frames import ExecutorState
 from workers.protocol.specs import DevicePlan, PlanSpec, Route, Signature, TensorSpec
@@ -32,14 +28,7 @@ SLO_S = 20.0
 
 
 def negative(path: Path) -> Path:
-    value = helper.make_tensor_value_info
-    shape = ["b", COLUMNS]
-    return save(
-        path,
-        [helper.make_node("Neg", ["x"], ["y"])],
-        [value("x", TensorProto.FLOAT, shape)],
-        [value("y", TensorProto.FLOAT, shape)],
-    )
+    return save_graph(path, f"g (float[b, {COLUMNS}] x) => (float[b, {COLUMNS}] y) {{ y = Neg(x) }}")
 
 
 class Served:
@@ -60,7 +49,6 @@ class Served:
         }
 
     def rss(self, name: str) -> int:
-        """Resident bytes of a process."""
         return self.processes[name].memory_info().rss
 
     def connections(self, name: str) -> int:

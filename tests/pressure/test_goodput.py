@@ -141,10 +141,7 @@ def test_what_can_be_answered_is(kind):
 
 
 def wavering(deviation: float, seconds: float) -> Callable[[float], float]:
-    """Make a factor of run times that strays from 1, as a function of time in seconds.
-
-    It strays by about ``deviation``, for about ``seconds`` at a time (an Ornstein-Uhlenbeck process).
-    """
+    """Make a factor of run times over time: 1 with Ornstein-Uhlenbeck noise of such a time scale."""
     draw, stray, stays, strays = random.Random(3), 0.0, math.exp(-0.01 / seconds), []
     for _ in range(1000):
         stray = stays * stray + math.sqrt(1 - stays * stays) * draw.gauss(0.0, deviation)

@@ -335,11 +335,7 @@ def test_a_process_that_is_killed_with_calls_of_both_kinds_under_way(served):
 
 @WAYS
 async def test_one_of_a_batch_leaves_it_to_the_others(served, reset):
-    """One caller of a batch that goes away leaves the batch to the others.
-
-    Everything is real from end to end: one goes while the batch runs, and each of the others gets its own answer, over
-    HTTP and gRPC.
-    """
+    """One goes while the batch runs; each of the others gets its own answer, over HTTP and gRPC."""
     random = np.random.default_rng(5)
     inputs = random.uniform(0.1, 0.4, (9, 1, 4)).astype(np.float32)
     session = onnxruntime.InferenceSession(str(served.models["slow"]), providers=["CPUExecutionProvider"])

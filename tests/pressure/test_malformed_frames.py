@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import threading
 
 import httpx2
 import msgspec
 import pytest
 
 from tests.executor import harness
-from tests.gateway.conftest import AUTH, application, config, plan, wait_for
+from tests.gateway.conftest import AUTH, application, config, plan, until, wait_for
 from tests.gateway.test_failures import BODY, PATH
 from workers.protocol import frames
 from workers.protocol.frame_connection import FrameConnection, encode
@@ -156,13 +155,9 @@ class BadDevice:
         self.endpoint = f"unix:{folder}/bad.sock"
         self._answer = answer
         self.asked = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(120)
 
-    async def _listen(self) -> None:
-        self._server = await self._loop.create_unix_server(
+    async def listen(self) -> asyncio.Server:
+        return await asyncio.get_running_loop().create_unix_server(
             lambda: FrameConnection(frames.ToExecutor, self._received, lambda *_: None),
             self.endpoint.removeprefix("unix:"),
         )
@@ -175,31 +170,20 @@ class BadDevice:
             connection.transport.write(self._answer)
             connection.close()
 
-    def close(self) -> None:
-        async def stop() -> None:
-            self._server.close()
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                task.cancel()
-
-        asyncio.run_coroutine_threadsafe(stop(), self._loop).result(120)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(120)
-        self._loop.close()
-
 
 @pytest.mark.parametrize("kind", ANSWERS)
 async def test_a_device_that_answers_in_no_frames_has_its_queries_answered_elsewhere(
     gateways, devices, tmp_path_factory, kind
 ):
     bad = BadDevice(tmp_path_factory.mktemp("b"), ANSWERS[kind])
+    server = await bad.listen()
     try:
-        (good,) = devices("good")
-        good.warm(("numbers", "big"))
+        (good,) = await asyncio.to_thread(devices, "good")
+        await asyncio.to_thread(good.warm, ("numbers", "big"))
         endpoints = {"good": good.endpoint, "bad": bad.endpoint}
         placed = {name: [("numbers", "big")] for name in endpoints}
-        gateway = gateways(config(plan(1, placed, endpoints), [application("numbers")]))
-        gateway.wait_ready()
-        wait_for(lambda: all(d["warm"] for d in gateway.health()["devices"].values()), "both are warm")
+        gateway = await asyncio.to_thread(gateways, config(plan(1, placed, endpoints), [application("numbers")]))
+        await until(lambda: all(d["warm"] for d in gateway.health()["devices"].values()), "both are warm")
         limits = httpx2.Limits(max_connections=40)
         async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, limits=limits) as http:
             answers = await asyncio.gather(*(http.post(PATH, content=BODY) for _ in range(40)))
@@ -207,6 +191,6 @@ async def test_a_device_that_answers_in_no_frames_has_its_queries_answered_elsew
         assert not [answer.text for answer in answers if answer.status_code != 200]
         assert all(json.loads(answer.content)["outputs"][0]["data"] == [2, 4, 6, 8] for answer in answers)
         assert {answer.json()["parameters"]["device"] for answer in answers} == {"good"}
-        wait_for(lambda: gateway.health()["in_flight"] == 0, "nothing stays behind")
+        await until(lambda: gateway.health()["in_flight"] == 0, "nothing stays behind")
     finally:
-        bad.close()
+        server.close()

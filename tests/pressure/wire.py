@@ -23,7 +23,6 @@ def request(application: str, x: np.ndarray, **headers: str) -> bytes:
 
 
 def message(application: str, x: np.ndarray) -> bytes:
-    """The same as a gRPC message."""
     return pb.ModelInferRequest(
         model_name=application,
         inputs=[{"name": "x", "datatype": "FP32", "shape": list(x.shape)}],

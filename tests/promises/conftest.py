@@ -13,11 +13,7 @@ from workers.protocol.specs import ApplicationStats
 
 
 def report(second: float, queries: int = 20, in_time: int | None = None, accuracy: float = 100.0) -> None:
-    """Record a gateway's report of one second.
-
-    Args:
-        second: how many seconds ago it ended (negative: it will have ended).
-    """
+    """Record a gateway's second that ended ``second`` seconds ago (negative: it will have ended)."""
     good = queries if in_time is None else in_time
     counts = ApplicationStats(
         arrived=queries,

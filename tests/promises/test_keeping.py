@@ -1,7 +1,4 @@
-"""Promises for the plan in force are stored and compared with what came.
-
-They are corrected by how past ones fared.
-"""
+"""Promises for the plan in force are stored, compared with what came, and corrected by how past ones fared."""
 
 from dataclasses import replace
 

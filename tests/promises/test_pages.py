@@ -8,7 +8,7 @@ from django.test import Client
 from console import calibration
 from scheduler import tasks
 from scheduler.models import Promise
-from tests.accounts import account
+from tests.accounts import signed_in
 
 from .test_keeping import past
 
@@ -18,9 +18,7 @@ State = Promise.State
 
 @pytest.fixture
 def viewer(db) -> Client:
-    client = Client()
-    client.force_login(account("viewer", "viewer"))
-    return client
+    return signed_in("viewer")
 
 
 def text(client: Client, path: str) -> str:

@@ -1,7 +1,4 @@
-"""Promises by simulation.
-
-The live system's own objects are simulated on arrivals like those recorded.
-"""
+"""Promises by simulation of the live system's own objects on arrivals like those recorded."""
 
 import math
 from dataclasses import replace
@@ -90,10 +87,7 @@ def test_progress_is_reported_and_rises():
 
 
 def test_the_plan_in_force_is_the_first_and_loaded():
-    """The plan in force is the first one of the simulation, and loaded.
-
-    It serves digits by its quick variant only, though a better one would do.
-    """
+    """It serves digits by its quick variant only, though a better one would do."""
     made = problem()
     narrow = replace(made, variants=tuple(v for v in made.variants if v.name != "good"))
     seldom = ControlSettings(period_s=1000.0)

@@ -27,11 +27,7 @@ def problem(demand: float = 20.0, slo_s: float = 0.3) -> Problem:
 
 
 def world(demand: float = 20.0, arriving: float | None = None, stack: str = "nereus") -> World:
-    """Return a world: a plan for ``demand``, and the arrivals that were recorded.
-
-    Args:
-        arriving: queries/s of digits that came; None: as many as the demand.
-    """
+    """A plan for ``demand``, and recorded arrivals of ``arriving`` queries/s (None: as many)."""
     made = problem(demand)
     came = demand if arriving is None else arriving
     recorded = Recorded({"digits": (came,) * 30, "words": (5.0,) * 30}, {})

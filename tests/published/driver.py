@@ -61,8 +61,6 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Decided:
-    """A decision, with the ids of its queries."""
-
     run: tuple[int, ...]
     variant: object
     drop: tuple[int, ...]
@@ -150,7 +148,6 @@ def simulate(
 
 
 def _start(served: Served, decision: Decision, now: float) -> tuple[Batch, int, int]:
-    """The batch, its rows, and how many of its queries are late."""
     batch, served.ran_at = decision.run, now
     served.queue[:] = [query for query in served.queue if query not in batch]
     rows = sum(query.rows for query in batch)

@@ -28,10 +28,7 @@ def candidates(draw, rising: bool = False) -> Candidate:
 
 @st.composite
 def arrivals(draw, most_rows: int = 20, most: int = 40) -> list[Query]:
-    """Draw queries in bursts and lulls.
-
-    Some have tight budgets of their own, some have many rows.
-    """
+    """Draw queries in bursts and lulls, with tight budgets or many rows for some."""
     slo = draw(st.floats(0.005, 0.4))
     own_budgets = draw(st.booleans())
     rows = st.integers(1, most_rows) if draw(st.booleans()) else st.just(1)

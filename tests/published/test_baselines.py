@@ -120,10 +120,7 @@ class TestClipper:
 
     def test_it_is_reactive_the_first_query_may_be_late_in_a_batch_that_is_too_large(self):
         policy = grown(4)
-        timeline = simulate(
-            [Served(policy, CANDIDATE)],
-            [Query(i, 0.0, d) for i, d in enumerate([0.2, 1.0, 1.0, 1.0])],
-        )
+        timeline = simulate([Served(policy, CANDIDATE)], [Query(i, 0.0, d) for i, d in enumerate([0.2, 1.0, 1.0, 1.0])])
         assert timeline.batches == [Batch("app", 0.0, 0.3125, (0, 1, 2, 3))]
         assert policy.cap == 3
 

@@ -1,7 +1,4 @@
-"""The binding of published stacks keeps the contract of bindings.
-
-It does so with every policy and router.
-"""
+"""The binding of published stacks keeps its contract with every policy and router."""
 
 from __future__ import annotations
 
@@ -38,6 +35,13 @@ events = st.lists(
     max_size=60,
 )
 NAMED = (None, frozenset({"exact"}), frozenset({"spare", "quick"}), frozenset({"nothing"}))
+
+
+def serving(*names: str, **given) -> World:
+    world = World(**given)
+    for name in names:
+        world.device(name, menus(EXACT))
+    return world
 
 
 def happen(world: World, what: str, which: int, other: int) -> None:
@@ -91,9 +95,7 @@ def test_identical_calls_give_identical_decisions(router, policy, rtt_s, happene
 
 
 def test_one_that_waits_at_a_device_which_is_lost_goes_to_another():
-    world = World()
-    for name in ("x", "y"):
-        world.device(name, menus(EXACT))
+    world = serving("x", "y")
     _, _, third = (world.ask() for _ in range(3))
     assert [entry[1] for entry in world.log] == ["x", "y"] and not third.ended
     world.run(0.01)
@@ -105,8 +107,7 @@ def test_one_that_waits_at_a_device_which_is_lost_goes_to_another():
 
 
 def test_what_waits_where_no_device_is_left_is_refused_and_what_arrives_then_too():
-    world = World()
-    world.device("x", menus(EXACT))
+    world = serving("x")
     world.ask(), world.ask()
     world.change("x", up=False)
     world.run(0.0)
@@ -115,8 +116,7 @@ def test_what_waits_where_no_device_is_left_is_refused_and_what_arrives_then_too
 
 
 def test_options_that_change_in_a_round_refuse_nothing_that_the_last_of_them_can_answer():
-    world = World()
-    world.device("x", menus(EXACT))
+    world = serving("x")
     world.device("y", {})
     world.ask()
     waits = world.ask()
@@ -127,9 +127,7 @@ def test_options_that_change_in_a_round_refuse_nothing_that_the_last_of_them_can
 
 
 def test_queries_leave_a_device_that_others_work_holds_unless_there_is_no_other():
-    world = World()
-    for name in ("x", "y"):
-        world.device(name, menus(EXACT))
+    world = serving("x", "y")
     for _ in range(4):
         world.ask()
     world.change("x", busy_until=1.0)
@@ -155,16 +153,14 @@ def test_a_query_that_permits_few_variants_waits_apart_and_prefers_planned_ones(
 
 
 def test_the_only_device_with_a_permitted_variant_serves_it_though_the_plan_has_no_share_for_it():
-    world = World()
-    world.device("x", menus(EXACT))
+    world = serving("x")
     world.device("y", menus(SPARE))
     world.ask(permitted=frozenset({"spare"}))
     assert world.log == [(0.0, "y", "spare", [0])]
 
 
 def test_the_next_batch_is_sent_so_early_that_the_device_need_not_wait_for_it():
-    world = World(rtt_s=0.01)
-    world.device("x", menus(EXACT))
+    world = serving("x", rtt_s=0.01)
     for _ in range(2):
         world.ask(slo_s=1.0)
     world.run()
@@ -186,8 +182,7 @@ def test_queues_of_a_device_take_turns_whatever_waits_in_them():
 
 @pytest.mark.parametrize(("pace", "ended"), [(1.0, "dispatched"), (1.5, "refused")])
 def test_what_policies_count_on_is_what_the_device_was_seen_to_take(pace, ended):
-    world = World("clipper", pace={"x": pace})
-    world.device("x", menus(EXACT))
+    world = serving("x", policy="clipper", pace={"x": pace})
     for _ in range(30):
         world.ask(slo_s=1.0)
         world.run()
@@ -209,8 +204,7 @@ def test_an_application_that_is_gone_has_its_queries_refused():
 
 
 def test_one_without_a_deadline_is_never_given_up():
-    world = World("proteus")
-    world.device("x", menus(EXACT))
+    world = serving("x", policy="proteus")
     world.change("x", busy_until=10.0)
     patient = world.ask(slo_s=float("inf"))
     world.run()
@@ -218,9 +212,7 @@ def test_one_without_a_deadline_is_never_given_up():
 
 
 def test_a_device_that_declines_is_left_alone_for_a_moment():
-    world = World()
-    for name in ("x", "y"):
-        world.device(name, menus(EXACT))
+    world = serving("x", "y")
     query = world.ask()
     world.decline("x")
     assert query.ended == ["dispatched"] * 2 and [entry[1] for entry in world.log] == ["x", "y"]
@@ -234,9 +226,7 @@ def test_active_first_avoids_late_answers_by_what_is_queued_and_observed():
     """Both devices have the same share and profile, but one takes twice as long."""
     got = {}
     for router in ROUTERS:
-        world = World(router=router, pace={"x": 2.0})
-        for name in ("x", "y"):
-            world.device(name, menus(EXACT))
+        world = serving("x", "y", router=router, pace={"x": 2.0})
         for _ in range(40):
             world.ask(slo_s=2.0)
             world.run(world.now + 0.1)
@@ -252,9 +242,7 @@ def test_active_first_avoids_late_answers_by_what_is_queued_and_observed():
 
 
 def test_active_first_leaves_interfered_and_overloaded_devices_alone_while_another_is_active():
-    world = World(router="active-first", pace={"x": 3.0})
-    for name in ("x", "y"):
-        world.device(name, menus(EXACT))
+    world = serving("x", "y", router="active-first", pace={"x": 3.0})
     for _ in range(200):
         world.ask(slo_s=2.0)
         world.run(world.now + 0.2)
@@ -271,15 +259,6 @@ def test_active_first_leaves_interfered_and_overloaded_devices_alone_while_anoth
     world.check_all_ended()
 
 
-def test_the_same_device_again_is_better_than_none():
-    world = World()
-    world.device("x", menus(EXACT))
-    query = world.ask()
-    world.decline("x")
-    world.run()
-    assert query.ended == ["dispatched"] * 2
-
-
 def test_a_device_that_the_plan_gives_no_rate_serves_where_the_planned_one_declined():
     world = World()
     world.device("x", menus(option("exact", 40, 99, rate=10.0)))
@@ -291,8 +270,7 @@ def test_a_device_that_the_plan_gives_no_rate_serves_where_the_planned_one_decli
 
 
 def test_a_busy_time_that_is_no_time_is_an_error_and_changes_nothing():
-    world = World()
-    world.device("x", menus(EXACT))
+    world = serving("x")
     with pytest.raises(ValueError, match="busy_until: must be a finite time"):
         world.binding.device_changed("x", 0.0, busy_until=float("nan"))
     assert world.ask().ended == ["dispatched"]

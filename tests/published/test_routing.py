@@ -23,7 +23,6 @@ def made(name: str, **shares: float):
 
 
 def picks(router, count: int, able="abc", rows: int = 1) -> list[str | None]:
-    """Picks where every device answers in time."""
     return [router.pick("app", rows, able, 1.0, lambda device: 0.5, lambda device: 0) for _ in range(count)]
 
 

@@ -1,7 +1,4 @@
-"""A world that carries out what the binding of published stacks decides.
-
-It does so under a virtual clock, and checks it.
-"""
+"""A world that carries out what the binding of published stacks decides, and checks it."""
 
 from __future__ import annotations
 
@@ -42,7 +39,6 @@ def option(variant: str, base_ms: float, accuracy: float, **changes) -> ServingO
 
 
 def menus(*options: ServingOption, application: str = "a") -> dict[QueryClass, OptionSet]:
-    """Options of a device for one application."""
     return {QueryClass(application): OptionSet(options)}
 
 
@@ -118,7 +114,6 @@ class World:
             self.bring_back([query for batch in gone for query in batch.queries])
 
     def decline(self, name: str) -> None:
-        """A device declines the last batch that it was sent."""
         batch = self.under_way[name].pop()
         self._heap = [event for event in self._heap if event[2] is not batch]
         self.act(self.binding.finished(batch, self.now))

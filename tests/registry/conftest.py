@@ -16,14 +16,12 @@ from rest_framework.test import APIClient
 from registry import events, models, storage
 from tests.accounts import account, bearer
 from tests.registry.graphs import SIGNATURE
+from workers.settings import Settings
 
 
 @pytest.fixture(autouse=True)
 def announced(monkeypatch):
-    """Record announced events, in order.
-
-    The scheduler, which needs Redis, is not listening here.
-    """
+    """Announced events, in order; the scheduler, which needs Redis, is not listening."""
     changes = []
     monkeypatch.setattr(events.registry_changed, "receivers", [])
 
@@ -36,7 +34,6 @@ def announced(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def store(settings, monkeypatch):
-    """The model store, empty before and after."""
     shutil.rmtree(storage.root(), ignore_errors=True)
     monkeypatch.setattr(storage, "_swept_at", None)
     settings.NEREUS = dataclasses.replace(django_settings.NEREUS, inspect_memory_bytes=256 * 2**20)
@@ -46,10 +43,7 @@ def store(settings, monkeypatch):
 
 @pytest.fixture
 def swept(later, store):
-    """Return a function that sweeps the store until files that nothing needs are gone.
-
-    It sweeps as often and as late as that takes.
-    """
+    """A function that sweeps as often and as late as it takes until files that nothing needs are gone."""
 
     def sweep() -> None:
         for _ in range(2):
@@ -62,12 +56,16 @@ def swept(later, store):
 
 @pytest.fixture
 def nereus(settings):
-    """Change settings: ``nereus(max_upload_bytes=…)``."""
-
     def change(**values):
         settings.NEREUS = dataclasses.replace(settings.NEREUS, **values)
 
     return change
+
+
+@pytest.fixture
+def limited(tmp_path) -> Settings:
+    made = Settings.from_environ({"NEREUS_HOME": str(tmp_path / "home")})
+    return dataclasses.replace(made, inspect_seconds=5, inspect_memory_bytes=256 * 2**20)
 
 
 @pytest.fixture
@@ -79,10 +77,7 @@ def files(store):
 
 
 class Client(APIClient):
-    """Runs what a request leaves for the commit.
-
-    The test's own transaction is never committed.
-    """
+    """Runs what a request leaves for the commit, as the test's own transaction is never committed."""
 
     def request(self, **kwargs):
         with TestCase.captureOnCommitCallbacks(execute=True):

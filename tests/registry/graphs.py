@@ -1,17 +1,12 @@
-"""ONNX models that are wrong in one way each, and one that is right.
-
-The right one is ``x`` FP32 [-1, 4] -> ``y`` FP32 [-1, 3].
-"""
+"""ONNX models that are wrong in one way each; the right one is ``x`` FP32 [-1, 4] -> ``y`` FP32 [-1, 3]."""
 
 from __future__ import annotations
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-SIGNATURE = {
-    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
-    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
-}
+from tests.running import SIGNATURE as SIGNATURE
+
 FLOAT = TensorProto.FLOAT
 node = helper.make_node
 
@@ -46,7 +41,6 @@ def good(seed: int = 0) -> bytes:
 
 
 def external(location: str) -> bytes:
-    """It refers to another file for its weights."""
     proto = model()
     weights = proto.graph.initializer[0]
     weights.ClearField("raw_data")
@@ -141,10 +135,7 @@ def gives_nan() -> bytes:
 
 
 def joins_rows() -> bytes:
-    """Make a model that gives one row whatever it takes.
-
-    How many rows Compress lets through is known only in a run.
-    """
+    """One row whatever it takes: how many rows Compress lets through is known only in a run."""
     nodes = [node("MatMul", ["x", "w"], ["z"]), node("Compress", ["z", "first"], ["y"], axis=0)]
     return model(nodes, constants=[constant("first", [True], bool)]).SerializeToString()
 

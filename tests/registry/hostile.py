@@ -1,7 +1,4 @@
-"""Models that attack: by size, by time, by what they refer to, by depth.
-
-Mere mistakes are in ``graphs``.
-"""
+"""Models that attack by size, time, depth or what they refer to. Mere mistakes are in ``graphs``."""
 
 from __future__ import annotations
 
@@ -36,10 +33,7 @@ def function(name: str, *nodes, inputs=("a",), outputs=("b",), **more):
 
 
 def external_in_default(location: str = "upload") -> bytes:
-    """Make a model whose function has another file as an attribute's default value.
-
-    An answer would show that file.
-    """
+    """An attribute's default value in a function is another file, which an answer would show."""
     default = AttributeProto(
         name="c", type=AttributeProto.TENSOR, t=_external(constant("d", [0.0], np.float32), location)
     )
@@ -115,10 +109,7 @@ def calls_itself() -> bytes:
 
 
 def doubles(times: int) -> bytes:
-    """Make a model of functions that each call the next one twice.
-
-    These are 2 ** ``times`` operators, in a file of a few KB.
-    """
+    """Functions that each call the next one twice: 2 ** ``times`` operators, in a file of a few KB."""
     functions = [function(f"f{times}", node("Identity", ["a"], ["b"]))]
     for level in range(times - 1, -1, -1):
         calls = [node(f"f{level + 1}", [a], [b], domain=DOMAIN) for a, b in (("a", "m"), ("m", "b"))]
@@ -159,7 +150,6 @@ def _loop(turns: int, body: list, state: str, kind: int, shape: list, after: lis
 
 
 def grows_in_a_loop() -> bytes:
-    """Each turn doubles a tensor."""
     after = [
         node("ReduceMax", ["last"], ["m"], keepdims=0),
         node("MatMul", ["x", "w"], ["z"]),
@@ -169,7 +159,6 @@ def grows_in_a_loop() -> bytes:
 
 
 def grows_a_string(turns: int = 40) -> bytes:
-    """Each turn doubles a text."""
     after = [
         node("Shape", ["last"], ["s"]),
         node("Cast", ["s"], ["f"], to=FLOAT),
@@ -182,10 +171,7 @@ def grows_a_string(turns: int = 40) -> bytes:
 
 
 def many_strings(count: int) -> bytes:
-    """Make a model with a constant of empty texts.
-
-    They take two bytes each in the file, and many times that in memory.
-    """
+    """A constant of empty texts: two bytes each in the file, and many times that in memory."""
     proto = model()
     proto.graph.initializer.append(TensorProto(name="s", dims=[count], data_type=TensorProto.STRING))
     proto.graph.initializer[-1].string_data.extend([b""] * count)

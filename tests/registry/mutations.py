@@ -1,7 +1,4 @@
-"""Damaged ONNX files.
-
-Bits flip, or mutations keep the format, by reflection over its messages.
-"""
+"""Damaged ONNX files: bits flip, or mutations keep the format, by reflection over its messages."""
 
 from __future__ import annotations
 
@@ -115,11 +112,7 @@ def _all(message: Message, depth: int = 0):
 
 
 def _splice(message: Message, field: FieldDescriptor, others: list[Message], rng: random.Random) -> None:
-    """Set or remove a message field.
-
-    It gets a message of its kind from elsewhere in the model, or an empty one. In some cases the present one is
-    removed.
-    """
+    """Set a message field to one of its kind from elsewhere in the model or an empty one, or remove it."""
     source = type(rng.choice(others)).FromString(rng.choice(others).SerializePartialToString()) if others else None
     target = getattr(message, field.name)
     if repeated(field):

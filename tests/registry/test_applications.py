@@ -1,7 +1,4 @@
-"""Applications over REST.
-
-Rules of their fields, changes, and problems of every other kind of request are tested.
-"""
+"""Applications over REST: rules of their fields, changes, and problems of every other kind of request."""
 
 from __future__ import annotations
 

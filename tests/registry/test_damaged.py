@@ -1,11 +1,7 @@
-"""Damaged and mutated ONNX files are each accepted or refused in words.
-
-That happens within limits, and nothing is left behind.
-"""
+"""Damaged and mutated ONNX files are accepted or refused in words, within limits; nothing is left behind."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import time
@@ -23,12 +19,6 @@ from workers.settings import Settings
 ENDED = re.compile(
     r"crashes the runtime that loads it \(SIG|NEREUS_INSPECT_(SECONDS|MEMORY_MB)|more memory than this box"
 )
-
-
-@pytest.fixture
-def limited(tmp_path) -> Settings:
-    made = Settings.from_environ({"NEREUS_HOME": str(tmp_path / "home")})
-    return dataclasses.replace(made, inspect_seconds=5, inspect_memory_bytes=256 * 2**20)
 
 
 def _inspect_all(seeds: range, limited: Settings, tmp_path: Path) -> dict[str, int]:
@@ -85,10 +75,7 @@ def _read_all(seeds: range, tmp_path: Path) -> tuple[int, int]:
 
 
 def test_checks_before_the_run_take_any_file(tmp_path):
-    """Checks before the run take any file.
-
-    They run in this process, where nothing would hide a crash or an exception of another kind.
-    """
+    """They run in this process, where nothing would hide a crash or an exception of another kind."""
     accepted, refused = _read_all(range(10_000, 10_500), tmp_path)
     assert accepted > 50 and refused > 50
 

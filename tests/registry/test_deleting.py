@@ -1,7 +1,4 @@
-"""Deleting: refused where in use, drained where asked.
-
-It is done where nothing holds the object, and the rows decide races.
-"""
+"""Deleting: refused where in use, drained where asked; the rows decide races."""
 
 from __future__ import annotations
 
@@ -98,9 +95,13 @@ def test_an_idle_application_goes_at_once_and_its_files_some_minutes_later(uploa
 def test_a_draining_variant_takes_no_changes(client, variant, device):
     variant("v", state="draining")
     device()
-    problem(client.patch(URL + "variants/v/", {"accuracy": 50}), 409)
+    for change in ({"accuracy": 50}, {"pinned": True}):
+        response = client.patch(URL + "variants/v/", change)
+        problem(response, 409)
+        assert "is being deleted" in response.json()["detail"]
     problem(client.post(URL + "variants/v/profile/"), 409)
-    assert models.Variant.objects.get().accuracy == 90
+    made = models.Variant.objects.get()
+    assert (made.accuracy, made.pinned) == (90, False)
 
 
 def test_nothing_is_uploaded_to_a_draining_application(upload, application, files):
@@ -111,10 +112,7 @@ def test_nothing_is_uploaded_to_a_draining_application(upload, application, file
 
 
 def test_an_upload_whose_application_changed_meanwhile_is_refused(application, files):
-    """An upload whose application changed meanwhile is refused.
-
-    The change comes between the inspection and the row: the upload was held against an older signature.
-    """
+    """The change comes between the inspection, which held it against the older signature, and the row."""
     stale = models.Application.objects.get()
     models.Application.objects.update(signature={**graphs.SIGNATURE, "outputs": graphs.SIGNATURE["inputs"]})
     incoming = storage.Incoming(1 << 20)

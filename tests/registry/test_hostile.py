@@ -1,7 +1,4 @@
-"""Models that attack are refused by name, or end at their limits.
-
-The service goes on.
-"""
+"""Models that attack are refused by name, or end at their limits, and the service goes on."""
 
 from __future__ import annotations
 
@@ -24,12 +21,6 @@ from workers.protocol.specs import Signature, TensorSpec
 from workers.settings import Settings
 
 MEMORY = "needs more than 256 MiB of memory beyond its own size"
-
-
-@pytest.fixture
-def limited(tmp_path) -> Settings:
-    made = Settings.from_environ({"NEREUS_HOME": str(tmp_path / "home")})
-    return dataclasses.replace(made, inspect_seconds=5, inspect_memory_bytes=256 * 2**20)
 
 
 #: refused without a run
@@ -74,10 +65,7 @@ def test_functions_and_attributes_that_harm_nobody_are_accepted(limited, tmp_pat
 
 
 def test_everything_of_onnx_that_can_hold_a_tensor_is_walked():
-    """Everything of ONNX that can hold a tensor is walked.
-
-    This holds for the version of ONNX that is installed: a new place for tensors shows here first.
-    """
+    """In the version of ONNX that is installed: a new place for tensors shows here first."""
     import onnx
     from google.protobuf.message import Message
 
@@ -137,7 +125,6 @@ def test_what_a_run_costs_ends_at_its_limit(kind, limited, tmp_path):
 
 
 def left_behind(settings: Settings) -> list[str]:
-    """Files and processes of inspections that are over."""
     files = [str(path) for path in (settings.home / "models").rglob("*") if path.is_file() and path.stat().st_size > 20]
     folders = [str(path) for path in (settings.home / "models").glob("*.files")]
     workers = []
@@ -159,10 +146,7 @@ def _parent(process: Path) -> bytes:
 
 
 def test_data_in_its_own_folder_is_not_there(limited, tmp_path):
-    """Other files are out of a model's reach without the check of references, too.
-
-    This is the second line of defence: the model's file is alone in its folder.
-    """
+    """The second line of defence, beside the check of references: the model's file is alone in its folder."""
     (tmp_path / "secret").write_bytes(np.ones(1, np.float32).tobytes())
     path = tmp_path / "m.onnx"
     path.write_bytes(hostile.external_in_default("secret"))
@@ -189,10 +173,7 @@ def test_an_upload_on_another_file_system_is_inspected_all_the_same(limited):
 
 
 def test_texts_of_a_validation_set_are_bounded_by_what_they_become(tmp_path):
-    """Texts of a validation set are bounded by the memory that they take.
-
-    20 MB of one-letter texts in the file, which is far less packed, are over 1 GiB of objects in an executor.
-    """
+    """20 MB of one-letter texts, far less packed, are over 1 GiB of objects in an executor."""
     path = tmp_path / "set.npz"
     rows = 20_000_000
     np.savez_compressed(path, x=np.full((rows // 20, 20), b"a"), labels=np.zeros(rows // 20, np.int64))

@@ -1,7 +1,5 @@
 """Pages outside the REST framework, and addresses that nothing serves."""
 
-from __future__ import annotations
-
 import pytest
 from django.apps import apps
 from django.http import Http404

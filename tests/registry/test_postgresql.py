@@ -1,7 +1,4 @@
-"""The registry on PostgreSQL.
-
-SQLite has one writer at a time, and text of any characters.
-"""
+"""The registry on PostgreSQL: SQLite has one writer at a time, and text of any characters."""
 
 from __future__ import annotations
 

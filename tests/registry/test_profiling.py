@@ -1,7 +1,5 @@
 """Ordering profiles, and reading them."""
 
-from __future__ import annotations
-
 import pytest
 
 from registry import events, models, profiling

@@ -1,7 +1,4 @@
-"""The inspecting process: its limits hold, and it is lean.
-
-Whatever becomes of it becomes a verdict.
-"""
+"""The inspecting process: its limits hold, it is lean, and whatever becomes of it becomes a verdict."""
 
 from __future__ import annotations
 
@@ -27,10 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def _confined(code: str, read: str = "", **limits: int) -> subprocess.CompletedProcess:
-    """Run code in a process that is confined as an inspection is.
-
-    ``read`` is a folder that it may read.
-    """
+    """Run code in a process that is confined as an inspection is and may read the folder ``read``."""
     limits = {"cpu_s": 1, "address_space": 400 << 20, "file_bytes": 1 << 20} | limits
     program = f"""
 import os, socket, sys, threading
@@ -50,10 +44,7 @@ isolation, apart = confine_inspection([Path({read!r})] if {read!r} else [], priv
 
 
 def _denied(call: str, **more) -> bool:
-    """Tell whether the kernel refuses a confined process the call.
-
-    A refusal because the object that the call names is missing does not count.
-    """
+    """Whether the kernel refuses a confined process the call, other than because its object is missing."""
     done = _confined(
         f"""
         try:
@@ -150,10 +141,7 @@ def test_what_it_may_read_and_do_is_allowed(tmp_path):
 
 @isolated
 def test_a_program_of_another_interface_is_denied_as_well(tmp_path):
-    """A program of another interface is denied as well.
-
-    getpid() of x32, which x86-64 kernels may have, has a number beyond the newest. clone3 hides its flags.
-    """
+    """getpid() of x32, which x86-64 kernels may have, has a number beyond the newest; clone3 hides its flags."""
     for number in (0x40000000 + 39, 435, 9999):
         done = _confined(
             f"""
@@ -193,10 +181,7 @@ def test_the_numbers_of_calls_are_those_of_the_kernel():
     ("missing", "left"), [((444,), "0 True"), ((317, 277), "7 False"), ((444, 317, 277), "0 False")]
 )
 def test_what_a_kernel_lacks_is_left_out_and_reported(missing, left):
-    """Isolation that a kernel lacks is left out and reported.
-
-    A filter answers as a kernel without Landlock, without seccomp(2) or without both does.
-    """
+    """A filter answers as a kernel without Landlock, without seccomp(2) or without both does."""
     done = subprocess.run(
         [
             sys.executable,

@@ -1,7 +1,4 @@
-"""Requests made from the OpenAPI schema, by each role and by none.
-
-There is no server error, and answers are as the schema says.
-"""
+"""Requests made from the OpenAPI schema, by each role and by none, are answered as the schema says."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ pytestmark = [pytest.mark.wide, pytest.mark.usefixtures("redis_server", "kept_co
 
 @pytest.fixture
 def kept_connection():
-    """Keep the test's own connection, as Django's test client does.
-
-    A request's end would close it.
-    """
+    """Keep the test's own connection, which a request's end would close, as Django's test client does."""
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
     yield
@@ -35,11 +29,7 @@ def kept_connection():
 
 
 def walk(role: str | None, examples: int) -> tuple[int, list[str]]:
-    """Call every operation of the schema ``examples`` times.
-
-    Returns:
-        How many requests there were, and what was wrong with answers.
-    """
+    """Call every operation ``examples`` times: how many requests, and what was wrong with answers."""
     # Each of pytest's processes reads this file; the one that runs it needs the library.
     import schemathesis
     from schemathesis.checks import not_a_server_error

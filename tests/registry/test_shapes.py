@@ -1,7 +1,4 @@
-"""Applications with open dimensions, sizes and padding.
-
-Uploads of models with a fixed batch size of one are tested, too.
-"""
+"""Applications with open dimensions, sizes and padding, and models with a fixed batch size of one."""
 
 from __future__ import annotations
 

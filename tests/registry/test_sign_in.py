@@ -1,7 +1,4 @@
-"""Signing in is locked and slowed, and tokens are hashed.
-
-It is locked by account and address. It is slowed by address, and for strangers together.
-"""
+"""Signing in is locked by account and address, and slowed by address and for strangers; tokens are hashed."""
 
 from __future__ import annotations
 

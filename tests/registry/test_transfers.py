@@ -1,7 +1,4 @@
-"""Models on their way to nodes.
-
-Transfers are resumed after lost links, a few run at a time, and they share a rate.
-"""
+"""Models on their way to nodes: resumed after lost links, a few at a time, sharing a rate."""
 
 from __future__ import annotations
 
@@ -80,11 +77,7 @@ def node(name: str) -> str:
 
 
 class Cutter:
-    """A TCP proxy that cuts each connection after ``most`` bytes of answers.
-
-    Attributes:
-        passed: bytes of all answers.
-    """
+    """A TCP proxy that cuts each connection after ``most`` bytes of answers; ``passed``: of all."""
 
     def __init__(self, port: int, most: int) -> None:
         self._port, self._most = port, most

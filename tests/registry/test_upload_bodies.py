@@ -1,7 +1,4 @@
-"""Bodies of uploads while they are received.
-
-It is tested how large they may be, who may send them, and how they are shown and cancelled.
-"""
+"""Bodies of uploads: how large they may be, who may send them, and how they are shown and cancelled."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Uploading variants: what is accepted, and what is refused and how.
-
-Nothing half-done stays.
-"""
+"""Uploading variants: what is accepted, what is refused and how; nothing half-done stays."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Operators' constraints on plans.
-
-These are floors and weights of applications, and variants pinned or excluded.
-"""
-
-from __future__ import annotations
+"""Operators' constraints on plans: floors and weights of applications, variants pinned or excluded."""
 
 import numpy as np
 import pytest
@@ -86,13 +81,6 @@ def test_what_is_pinned_cannot_be_excluded_too(has, wants, client, variant):
     assert client.patch(URL + "variants/v/", {wants: True, has: False}).status_code == 200
     with pytest.raises(IntegrityError), transaction.atomic():
         models.Variant.objects.update(pinned=True, excluded=True)
-
-
-def test_a_variant_that_drains_takes_no_wishes(client, variant):
-    variant("v", state="draining")
-    response = client.patch(URL + "variants/v/", {"pinned": True})
-    problem(response, 409)
-    assert "is being deleted" in response.json()["detail"]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -40,10 +40,7 @@ def port(transactional_db):
 
 @pytest.fixture
 def ask(port, operator):
-    """Return a function that sends a request as an operator.
-
-    It returns status, headers and content.
-    """
+    """A function that sends a request as an operator: (status, headers, content)."""
 
     def ask(
         line: str, *headers: str, body: bytes = b"", chunked: bool = False, host: str = "localhost", token: str = ""
@@ -64,7 +61,6 @@ def ask(port, operator):
 
 
 def form(**fields: str | bytes) -> bytes:
-    """The body of a multipart form with the boundary ``x``."""
     parts = []
     for name, value in fields.items():
         kind = f'; filename="{name}"' if isinstance(value, bytes) else ""

@@ -15,10 +15,7 @@ from workers import confinement
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Start a test as in a process that just started.
-
-    It is on a box that isolates uploads, with planning under way.
-    """
+    """As in a process that just started, on a box that isolates uploads, with planning under way."""
     complete = confinement.Isolation(landlock=7, seccomp=True)
     monkeypatch.setattr(confinement, "isolation", lambda: complete)
     monkeypatch.setattr(known, "_here", clock.Unchanged())
@@ -32,10 +29,7 @@ def fresh(monkeypatch):
 
 @pytest.fixture
 def world():
-    """Make two equal devices that are up, and one application.
-
-    It has a small and a big variant, and all their files are there.
-    """
+    """Two equal devices that are up, and one application with a small and a big variant, files and all."""
     owner = application()
     made = {}
     for name, accuracy, ms in (("small", 90, 1), ("big", 98, 20)):

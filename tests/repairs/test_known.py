@@ -1,7 +1,4 @@
-"""Since when repairs are known, ignoring them, and their order.
-
-All is real, except for time.
-"""
+"""Since when repairs are known, ignoring them, and their order. All is real, except for time."""
 
 from __future__ import annotations
 
@@ -119,8 +116,4 @@ def test_the_first_repairs_are_errors_and_the_oldest(world):
     Gateway.objects.create(name="shed", state="pending", channel="c")
     Node.objects.update(behind_since=datetime(2020, 1, 1, tzinfo=UTC))
     storage.path(world["big"].digest).unlink()
-    assert [repair.key for repair in listing.current()] == [
-        "behind:node:box",
-        "files:digits",
-        "waiting:gateway:shed",
-    ]
+    assert [repair.key for repair in listing.current()] == ["behind:node:box", "files:digits", "waiting:gateway:shed"]

@@ -1,7 +1,4 @@
-"""Plans that are not made, and demand that they cannot serve.
-
-All is real, except for time.
-"""
+"""Plans that are not made, and demand that they cannot serve. All is real, except for time."""
 
 from __future__ import annotations
 

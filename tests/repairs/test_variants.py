@@ -1,7 +1,5 @@
 """Variants that cannot run. All is real but time."""
 
-from __future__ import annotations
-
 import os
 from datetime import timedelta
 

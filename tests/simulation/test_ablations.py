@@ -1,7 +1,5 @@
 """Late binding with one part removed decides otherwise than the whole."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,9 +1,4 @@
-"""Every query that arrives is counted exactly once.
-
-A seed gives the same run again.
-"""
-
-from __future__ import annotations
+"""Every query that arrives is counted exactly once, and a seed gives the same run again."""
 
 from dataclasses import replace
 

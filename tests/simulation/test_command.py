@@ -57,7 +57,6 @@ def test_what_is_wrong_is_said_in_lines_and_not_as_a_traceback(tmp_path):
 
 
 def refused(*args: object) -> str:
-    """The command's answer instead of results."""
     with pytest.raises(CommandError) as caught:
         call_command("simulate", *map(str, args))
     return str(caught.value)

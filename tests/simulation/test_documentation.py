@@ -1,7 +1,5 @@
 """docs/simulator.md says what the simulator takes and gives."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""Late binding in a run: queries wait in the gateway.
-
-Failures on the way are put right and counted once.
-"""
+"""Late binding in a run: queries wait in the gateway, and failures on the way are put right and counted once."""
 
 from __future__ import annotations
 

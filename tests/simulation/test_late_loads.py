@@ -66,10 +66,7 @@ def used(record):
 
 
 def test_a_sole_device_under_pressure_gets_the_quick_variant_that_it_needs():
-    """A sole device under pressure loads the quick variant that it needs.
-
-    It has one place, and would be out of service for longer than its application can wait.
-    """
+    """It has one place, and would be out of service for longer than its application can wait."""
     arrivals = [(400.0 * i, "q") for i in range(10)] + [(4000 + 20.0 * i, "q") for i in range(900)]
     control = ControlSettings(period_s=2, burst_check_s=1, initial_qps=2)
     scenario = world([SLOW, QUICK], arrivals, control=control, load_time_s=0.2, max_resident={"cpu": 1})
@@ -79,10 +76,7 @@ def test_a_sole_device_under_pressure_gets_the_quick_variant_that_it_needs():
 
 
 def test_an_idle_device_loads_in_the_end_though_nothing_else_happens_there():
-    """An idle device loads in the end, though nothing else happens there.
-
-    It is the only host of an application that nobody asks for any more, and is wanted for another one.
-    """
+    """It is the only host of an application that nobody asks for any more, and is wanted for another one."""
     other = model("p", "n", cpu={1: 100, 4: 120})
     first = model("q", "m", cpu={1: 100, 4: 120})
     arrivals = [(500.0, "q")] + [(2000 + 50.0 * i, "p") for i in range(400)]
@@ -124,10 +118,7 @@ def test_what_is_loaded_already_is_no_load_of_the_next_plan_though_loads_take_no
 
 
 def test_the_quickest_variant_of_an_application_that_nothing_serves_is_loaded_first():
-    """The quickest variant of an application that nothing serves is loaded first.
-
-    Three applications share a device. The accurate variants, which the plan counts on, come later.
-    """
+    """Three applications share a device. The accurate variants, which the plan counts on, come later."""
     models = []
     for name in ("p", "q", "r"):
         models.append(model(name, "accurate", 100, cpu={1: 40, 4: 120}))

@@ -1,9 +1,4 @@
-"""Applications that cannot wait beside one that can.
-
-The latter asks for more than all devices together can do.
-"""
-
-from __future__ import annotations
+"""Applications that cannot wait beside one that can and asks for more than all devices together can do."""
 
 import pytest
 

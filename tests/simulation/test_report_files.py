@@ -1,7 +1,4 @@
-"""Files of a finished simulation.
-
-They are tables, real images, and one page that needs nothing else.
-"""
+"""Files of a finished simulation: tables, real images, and one page that needs nothing else."""
 
 from __future__ import annotations
 
@@ -101,6 +98,9 @@ def test_an_error_leaves_the_folder_as_it_was(tmp_path):
         raise RuntimeError
     assert [p.name for p in (tmp_path / "kept").iterdir()] == ["summary.json"]
     assert (tmp_path / "kept" / "summary.json").read_text() == "old"
+    with pytest.raises(RuntimeError), staged(tmp_path / "new" / "run"):
+        raise RuntimeError
+    assert [p.name for p in tmp_path.iterdir()] == ["kept"]
 
 
 def test_what_is_in_the_way_is_named_before_anything_moves(tmp_path):

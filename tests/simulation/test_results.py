@@ -19,10 +19,7 @@ ROUGH = model("q", "rough", 80, cpu={1: 10})
 
 
 def finished(scenario, variant, outcome=None) -> SimulationResults:
-    """Return results as if the engine had ended with these outcomes.
-
-    By default all are in time. Each query is answered after 100 ms.
-    """
+    """Results of an engine that ended with these outcomes, each after 100 ms; by default all in time."""
     answered = array("d", [t + 0.1 for t in scenario.arrivals.times])
     variants = tuple((m.application, m.name, m.accuracy) for m in scenario.models)
     outcome = bytearray([IN_TIME] * len(answered)) if outcome is None else outcome

@@ -38,11 +38,7 @@ period_s = 2
 
 
 def files(folder: Path, scenario: str = SCENARIO, **others: str) -> Path:
-    """Write a scenario with its profiles and other files, and return its path.
-
-    Args:
-        others: contents of the other files, by name with _ for the dot.
-    """
+    """Write a scenario, its profiles and ``others``, by file name with _ for the dot; the scenario's path."""
     (folder / "profiles.csv").write_text(PROFILES)
     for name, text in others.items():
         (folder / name.replace("_", ".")).write_text(text)

@@ -1,9 +1,7 @@
-"""Real gateways and the other end of their link.
-
-Fixtures of the console are here for the pages that it shows to staff.
-"""
+"""Real gateways, the other end of their link, and the console's staff."""
 
 from tests.console.conftest import application, staff
+from tests.executor.conftest import executor
 from tests.gateway.conftest import control_plane, gateways
 
-__all__ = ["application", "control_plane", "gateways", "staff"]
+__all__ = ["application", "control_plane", "executor", "gateways", "staff"]

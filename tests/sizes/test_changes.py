@@ -26,7 +26,6 @@ def texts():
 
 
 def begun(variant: Variant, reason: str) -> ProfileJob:
-    """The job that a device measures."""
     (job,) = profiling.order(variant, reason)
     dispatch.dispatch()
     job.refresh_from_db()

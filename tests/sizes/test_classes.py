@@ -1,7 +1,4 @@
-"""Size classes of queries.
-
-It is tested to which class a query belongs, which classes are measured, and which are the same after all.
-"""
+"""Size classes: where a query belongs, which are measured, and which are alike."""
 
 from __future__ import annotations
 
@@ -68,10 +65,7 @@ def test_padded_queries_of_different_classes_do_not_share_a_run():
 
 @given(SIZES, st.sets(st.integers(1, 500), max_size=4), st.integers(1, 500))
 def test_classes_that_no_profile_knows_apart_are_left_out_and_nothing_else_changes(sizes, profiled, length):
-    """Classes that no profile tells apart are left out, and nothing else changes.
-
-    A profile says the same of a query, whether by all declared classes or by the merged ones.
-    """
+    """A profile says the same of a query, whether by all declared classes or by the merged ones."""
     profiled = {size for size in profiled if sizes and size < sizes[-1]}
     kept = shapes.distinct_sizes(sizes, profiled)
     assert set(kept) <= set(sizes) and kept[-1:] == sizes[-1:]
@@ -142,7 +136,6 @@ def test_what_nobody_had_time_to_measure_counts_as_the_next_larger_class():
 
 
 def loaded(*smaller: ProfilePoint, sizes: tuple[int, ...] = (128, 512), whole_s: float = 0.1) -> Loaded:
-    """A variant on a device, as a plan has it."""
     spec = VariantSpec(1, "v1", "texts", "0" * 64, 1, 90.0, 90.0)
     return Loaded(Resident(spec, 4, 1.0, 0.5, points(whole_s), smaller=smaller), texts(*sizes), None, 0.0)
 

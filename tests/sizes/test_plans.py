@@ -1,7 +1,4 @@
-"""Plans count on the sizes that are asked for.
-
-They count on the largest while nothing is known, and on the mix once it is.
-"""
+"""Plans count on the largest size while nothing is known, and on the mix once it is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Size classes in the gateway.
-
-Each has its own option set and schedule on the same devices.
-"""
+"""Size classes in the gateway."""
 
 from __future__ import annotations
 
@@ -64,11 +61,7 @@ def test_without_classes_there_is_one_menu():
 
 
 def scheduled_beside(other: str) -> str:
-    """Return the variant for a short query beside one of ``other`` that may come.
-
-    The device is busy for a moment, and can take one more query of ``other`` in time only if that variant is the quick
-    one.
-    """
+    """Return the variant for a short query on a device that has time for ``other`` only behind the quick one."""
     short = menu(option("good", 100, {1: 0.15}), option("quick", 90, {1: 0.01}))
     one = World({SHORT: 0.3, other: 0.3}, {"d0": {SHORT: short, other: menu(option("only", 100, {1: 0.2}))}})
     one.settle()
@@ -104,10 +97,7 @@ def latency_key(at_most: bool, *ratios: float) -> float:
 
 
 def factor(binding: LateBinding, query_class: QueryClass) -> float:
-    """Return the expected run time of a class's batches over the profiled one.
-
-    The class is an application's, or a size class.
-    """
+    """Return the expected run time of a class's batches over the profiled one."""
     device = binding._groups.device("d0")
     return device.corrections[device.option_sets[query_class].options[0]]
 

@@ -1,7 +1,4 @@
-"""Size classes from the first measurement to the answer.
-
-Executors, gateways and models are real.
-"""
+"""Size classes from the first measurement to the answer."""
 
 from __future__ import annotations
 
@@ -18,13 +15,7 @@ from tests.gateway.test_late_binding import together
 from tests.wild import models
 from workers.executor.codec import encode
 from workers.protocol.control import GatewayStats, ProfileDone, ProfileFailed, ProfileProgress
-from workers.protocol.frames import (
-    Refusal,
-    RequestShape,
-    Results,
-    RunBatch,
-    StatsReport,
-)
+from workers.protocol.frames import Refusal, RequestShape, Results, RunBatch, StatsReport
 from workers.protocol.shapes import of_class
 from workers.protocol.specs import ApplicationSpec, DevicePlan, PlanSpec, ProfilePoint, Resident, Route
 
@@ -46,12 +37,6 @@ def sized(*sizes: int, slo_s: float = 60.0, signature=SIGNATURE, padding=None) -
 async def measured(executor: Executor, spec: ApplicationSpec, path, max_batch: int = 4):
     executor.node.connection.send(order(1, path, spec, max_batch=max_batch))
     return await executor.node.next(ProfileDone | ProfileFailed)
-
-
-@pytest.fixture
-async def executor(tmp_path):
-    async with Executor(tmp_path) as running:
-        yield running
 
 
 @pytest.fixture
@@ -103,13 +88,17 @@ def profile(long_s: float, short_s: float, batches=(1, 2, 4, 8)) -> tuple[Profil
     return tuple(ProfilePoint(batch, some, some, some, 20, size) for some, size in both for batch in batches)
 
 
-async def started(executor: Executor, start, spec, path, points, **settings) -> GatewayProcess:
+async def started(executor: Executor, start, spec, path, points, control_plane=None, **settings) -> GatewayProcess:
+    if control_plane is not None:
+        settings |= {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
     one = resident(variant(1, path), points)
     await executor.in_force(1, [one], [spec], [path])
     device = DevicePlan(executor.info.id, executor.endpoint, (one,))
     plan = PlanSpec(1, (device,), (Route("app", executor.info.id, 1.0),))
     gateway = start(config(plan, [spec]), **settings)
     await asyncio.to_thread(wait_for, gateway.ready, "the gateway is ready")
+    if control_plane is not None:
+        await asyncio.to_thread(wait_for, lambda: control_plane.connection, "the gateway joined")
     return gateway
 
 
@@ -119,7 +108,6 @@ def body(length: int) -> dict:
 
 
 async def asked(gateway: GatewayProcess, *lengths: int) -> list[httpx2.Response]:
-    """Answers to queries that come together."""
     async with httpx2.AsyncClient(headers=AUTH, timeout=120, verify=False) as http:
         posts = (http.post(gateway.url + "/v2/models/app/infer", json=body(length)) for length in lengths)
         return await asyncio.gather(*posts)
@@ -154,9 +142,7 @@ async def test_padded_queries_run_with_their_own_class_only(executor, gateways, 
 
 async def test_a_gateway_counts_arrivals_by_class(executor, gateways, control_plane, path):
     spec = sized(SHORT, LONG)
-    settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
-    gateway = await started(executor, gateways, spec, path, profile(0.05, 0.002), **settings)
-    await asyncio.to_thread(wait_for, lambda: control_plane.connection, "the gateway joined")
+    gateway = await started(executor, gateways, spec, path, profile(0.05, 0.002), control_plane)
     await asked(gateway, SHORT, SHORT, SHORT + 1, 1)
 
     def counted() -> dict[int, int]:
@@ -173,14 +159,10 @@ async def test_a_gateway_counts_arrivals_by_class(executor, gateways, control_pl
 async def test_queries_that_wait_when_their_class_is_no_more_are_answered_all_the_same(
     executor, gateways, control_plane, path
 ):
-    """Queries that wait when their class is no more are answered all the same.
-
-    Another profile does not know the classes apart. Until then the queries were scheduled by themselves.
-    """
+    """Another profile does not know the classes apart, by which queries were scheduled until then."""
     spec = sized(SHORT, LONG, slo_s=60.0)
-    settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t", "NEREUS_QUEUE_ROWS": "1024"}
-    gateway = await started(executor, gateways, spec, path, profile(0.05, 0.002, batches=(1,)), **settings)
-    await asyncio.to_thread(wait_for, lambda: control_plane.connection, "the gateway joined")
+    points = profile(0.05, 0.002, batches=(1,))
+    gateway = await started(executor, gateways, spec, path, points, control_plane, NEREUS_QUEUE_ROWS="1024")
     asking = asyncio.create_task(together(gateway, [body(length) for length in [LONG] * 200 + [SHORT] * 30]))
 
     def held() -> float:
@@ -197,9 +179,7 @@ async def test_queries_that_wait_when_their_class_is_no_more_are_answered_all_th
 
 
 async def test_an_application_of_one_class_has_nothing_to_count(executor, gateways, control_plane, path):
-    settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
-    gateway = await started(executor, gateways, sized(LONG), path, profile(0.05, 0.002)[:4], **settings)
-    await asyncio.to_thread(wait_for, lambda: control_plane.connection, "the gateway joined")
+    gateway = await started(executor, gateways, sized(LONG), path, profile(0.05, 0.002)[:4], control_plane)
     await asked(gateway, SHORT)
 
     def arrived():
@@ -227,23 +207,15 @@ async def drift(executor: Executor, spec, path, points) -> float:
 
 
 def typical(points: tuple[ProfilePoint, ...], part: float = 1.0) -> tuple[ProfilePoint, ...]:
-    """Make a profile by the medians of single rows of another one.
-
-    Other work on the machine leaves those alone. ``part`` is a factor on the time of short queries.
-    """
+    """Make a profile by another one's medians of single rows, which other work leaves alone."""
     return profile(of_class(points, 0)[0].p50_s, of_class(points, SHORT)[0].p50_s * part)
 
 
-async def test_short_queries_are_no_drift_for_taking_less_than_long_ones(executor, path):
+@pytest.mark.parametrize(("part", "least"), [(1.0, 0.1), (1 / 20, 2.0)])
+async def test_short_queries_are_drift_where_they_take_longer_than_short_ones_did(executor, path, part, least):
     spec = sized(SHORT, LONG)
     done = await measured(executor, spec, path)
-    assert await drift(executor, spec, path, typical(done.points)) > 0.1
-
-
-async def test_short_queries_that_take_longer_than_short_ones_did_are_drift(executor, path):
-    spec = sized(SHORT, LONG)
-    done = await measured(executor, spec, path)
-    assert await drift(executor, spec, path, typical(done.points, 1 / 20)) > 2
+    assert await drift(executor, spec, path, typical(done.points, part)) > least
 
 
 async def test_a_granted_batch_of_short_queries_is_not_late_by_the_time_of_long_ones(executor, path):

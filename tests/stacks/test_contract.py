@@ -39,12 +39,7 @@ SLOW = {name for paper in PAPERS.values() for name in paper.strategies if paper.
 
 
 def with_examples(count: int, few: int, many: int):
-    """Parametrize a property with every strategy, each of which tries some examples.
-
-    Args:
-        few: examples of strategies that are slow.
-        many: of each strategy in the long form.
-    """
+    """Parametrize with every strategy and its examples: ``few`` of slow ones, ``many`` in the long form."""
     names = strategies.names()
     short = [pytest.param(name, few if name in SLOW else count, id=name) for name in names]
     long = [pytest.param(name, many, marks=pytest.mark.long, id=f"{name}-many") for name in names]
@@ -210,10 +205,7 @@ SACRIFICING = {"nexus", "ramsis", "by-load"}
 @examples(12)
 @given(candidate=candidates(), queries=arrivals(), late=modes)
 def test_a_larger_batch_makes_no_query_late(name, candidate, queries, late):
-    """A query that was viable when its batch started is in time.
-
-    RAMSIS, as published, runs all that wait where late ones are served.
-    """
+    """RAMSIS, as published, runs all that wait where late ones are served."""
     late = "shed" if name == "ramsis" else late
     started = {}
 
@@ -325,10 +317,7 @@ def test_shares_hold_over_any_number_of_queries_within_one(name, routes, count):
 
 
 def busy_world(**options):
-    """Return two applications on three devices, with a surge.
-
-    The most accurate variants cannot serve the surge.
-    """
+    """Two applications on three devices, with a surge that the most accurate variants cannot serve."""
     models = [
         model("p", "good", 100, cpu={1: 40, 2: 60, 4: 110}, gpu={1: 10, 2: 14, 4: 22}),
         model("p", "fast", 80, cpu={1: 8, 2: 12, 4: 20}, gpu={1: 4, 2: 5, 4: 7}),

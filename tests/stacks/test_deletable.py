@@ -1,7 +1,5 @@
 """Any paper can be deleted: its folder, its executing half and its tests."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,4 @@
-"""Every baseline plans for the live appliance.
-
-Rows and Redis are real, and so is the setting that operators have.
-"""
+"""Every baseline plans for the live appliance, chosen by the setting that operators have."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ pytestmark = [pytest.mark.wide, pytest.mark.django_db(transaction=True), pytest.
 
 @pytest.fixture
 def cluster(clean_redis):
-    """Four devices and two applications, each with a quick and a good variant.
-
-    The variants serve 200 and 25 rows/s a device.
-    """
+    """Four devices and two applications, whose variants serve 200 and 25 rows/s a device."""
     listening(clean_redis)
     node(devices=4)
     for name in ("digits", "letters"):
@@ -38,8 +32,6 @@ def cluster(clean_redis):
 
 @pytest.fixture
 def stack(settings):
-    """Set ``NEREUS_STACK``."""
-
     def choose(name: str) -> None:
         settings.NEREUS = replace(settings.NEREUS, stack=name)
 

@@ -22,16 +22,12 @@ DEVICES = (*(DeviceResources(f"s{i}", "slow") for i in range(3)), DeviceResource
 
 
 def small(a: float = 10.0, b: float = 10.0, **changes) -> Problem:
-    """``a``, ``b``: demands, items/s."""
     applications = (ApplicationDemand("a", 0.2, a), ApplicationDemand("b", 0.2, b))
     return replace(Problem(DEVICES, applications, VARIANTS, time_limit_s=20.0), **changes)
 
 
 def in_force(problem: Problem, allocation: Allocation, **demand: float) -> Problem:
-    """Return the problem of the next plan, with the allocation in force.
-
-    It is loaded and remembered, and some demands have changed.
-    """
+    """The problem of the next plan: the allocation is in force and loaded, and some demands have changed."""
     applications = tuple(replace(a, demand=demand.get(a.id, a.demand)) for a in problem.applications)
     return replace(with_loaded(problem, allocation), applications=applications, previous=allocation)
 

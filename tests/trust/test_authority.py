@@ -27,8 +27,12 @@ def request(key, *names: x509.GeneralName, algorithm=None) -> str:
     return builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM).decode()
 
 
+def sha256(key, *names: x509.GeneralName) -> str:
+    return request(key, *names, algorithm=hashes.SHA256())
+
+
 def p256(*names: x509.GeneralName) -> str:
-    return request(ec.generate_private_key(ec.SECP256R1()), *names, algorithm=hashes.SHA256())
+    return sha256(ec.generate_private_key(ec.SECP256R1()), *names)
 
 
 def test_it_is_stored_as_one_text_and_issues_for_thirty_days():
@@ -61,14 +65,8 @@ def test_a_damaged_authority_is_reported(pem):
         (p256(member_uri("gateway", "a")), "names gateway 'a', and the member is node 'a'"),
         (p256(member_uri("node", "b")), "names node 'b', and the member is node 'a'"),
         (request(ed25519.Ed25519PrivateKey.generate(), member_uri("node", "a")), "EC key of P-256"),
-        (
-            request(ec.generate_private_key(ec.SECP384R1()), member_uri("node", "a"), algorithm=hashes.SHA256()),
-            "EC key of P-256",
-        ),
-        (
-            request(rsa.generate_private_key(65537, 2048), member_uri("node", "a"), algorithm=hashes.SHA256()),
-            "EC key of P-256",
-        ),
+        (sha256(ec.generate_private_key(ec.SECP384R1()), member_uri("node", "a")), "EC key of P-256"),
+        (sha256(rsa.generate_private_key(65537, 2048), member_uri("node", "a")), "EC key of P-256"),
     ],
 )
 def test_requests_that_are_not_this_members_are_refused(text, reason):

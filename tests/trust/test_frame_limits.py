@@ -1,7 +1,4 @@
-"""Frames from members on other boxes are bounded by what these are.
-
-The tests use real TLS, with peers that send more.
-"""
+"""Frames from members on other boxes are bounded by what these are, over real TLS."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import hashlib
 import os
@@ -63,26 +62,6 @@ def test_a_member_without_a_certificate_is_notified(tmp_path):
         client_context((tmp_path / "a.pem").read_bytes())
 
 
-async def test_asyncio_streams_use_the_contexts(cluster, tmp_path):
-    node, gateway = member(cluster, tmp_path / "a.pem"), member(cluster, tmp_path / "b.pem", "gateway", "b")
-    seen = []
-
-    async def serve(reader, writer):
-        seen.append(peer_of(writer.get_extra_info("ssl_object")))
-        writer.write(await reader.read(1))
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=node.server_context())
-    port = server.sockets[0].getsockname()[1]
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=gateway.client_context())
-    seen.append(peer_of(writer.get_extra_info("ssl_object")))
-    writer.write(b"x")
-    assert await reader.read(1) == b"x"
-    writer.close()
-    server.close()
-    assert [peer[:2] for peer in seen] == [("node", "a"), ("gateway", "b")]
-
-
 def test_dates_are_not_checked_by_peers(cluster, tmp_path):
     old = member(cluster, tmp_path / "a.pem", now=datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC))
     future = member(cluster, tmp_path / "b.pem", "gateway", now=NOW + 20_000 * DAY)
@@ -110,7 +89,6 @@ def test_certificates_that_are_no_members_get_a_clear_error(cluster, tmp_path):
 
 
 def _connected(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """The ends of the client and of the server after a handshake in memory."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = client.wrap_bio(to_client, to_server)
     theirs = server.wrap_bio(to_server, to_client, server_side=True)

@@ -1,7 +1,4 @@
-"""The appliance's own certificate.
-
-It is tested for its names, its renewal, clocks that are years off, and damaged files.
-"""
+"""The appliance's own certificate: names, renewal, wrong clocks and damaged files."""
 
 from __future__ import annotations
 

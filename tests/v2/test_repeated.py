@@ -189,10 +189,7 @@ def test_a_filled_template_is_the_response_that_would_be_rendered(id, number, or
     }
     text = json.dumps(request).encode()
     query = http.parse(text + bytes(14 * rows), len(text), TWO, 64)
-    headers = (
-        TensorHeader("p", "FP32", (rows, 2), 8 * rows),
-        TensorHeader("q", "BYTES", (rows,), 6 * rows),
-    )
+    headers = (TensorHeader("p", "FP32", (rows, 2), 8 * rows), TensorHeader("q", "BYTES", (rows,), 6 * rows))
     parts = [b"p" * 8 * rows, b"\2\0\0\0qq" * rows]
     parameters = {"variant": "v", "accuracy": 97.5, "batch_size": 3, "queue_ms": round(number, 3), "model_ms": 2.5}
     rendered, length = http.render(query, "m", "v", parameters, headers, parts)

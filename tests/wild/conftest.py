@@ -1,7 +1,5 @@
 """One executor with all the models behind one gateway, real processes both."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

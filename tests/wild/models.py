@@ -1,7 +1,4 @@
-"""Small models of the kinds that people bring.
-
-They take every datatype, sequences, images, or a fixed batch size of one.
-"""
+"""Small models of the kinds that people bring: every datatype, sequences, images, a fixed batch size of one."""
 
 from __future__ import annotations
 
@@ -94,7 +91,6 @@ VECTORS = Signature((TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32
 
 
 def negative(path: Path) -> Path:
-    """``y`` = -x, of any length."""
     nodes = [helper.make_node("Neg", ["x"], ["y"])]
     return save(path, nodes, [_value("x", T.FLOAT, ["b", "n"])], [_value("y", T.FLOAT, ["b", "n"])])
 
@@ -133,7 +129,6 @@ TEXT = Signature((TensorSpec("text", "BYTES", (-1, 1)),), (TensorSpec("again", "
 
 
 def text(path: Path) -> Path:
-    """The text as it came."""
     nodes = [helper.make_node("Identity", ["text"], ["again"])]
     return save(path, nodes, [_value("text", T.STRING, ["b", 1])], [_value("again", T.STRING, ["b", 1])])
 

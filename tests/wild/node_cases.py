@@ -1,7 +1,4 @@
-"""ONNX's own node tests as applications.
-
-They are other people's models, with all operators, datatypes and shapes.
-"""
+"""ONNX's own node tests as applications: other people's models, with all operators, datatypes and shapes."""
 
 from __future__ import annotations
 
@@ -33,11 +30,7 @@ MEMORY_BYTES = 8 * 2**30
 
 
 class NodeCase(NamedTuple):
-    """A model of one operator, its signature, and a query.
-
-    Attributes:
-        batch: whether the first dimension of every tensor is taken as the rows.
-    """
+    """One operator's model, signature and query; ``batch``: every tensor's first dimension is taken as rows."""
 
     name: str
     proto: onnx.ModelProto
@@ -61,11 +54,7 @@ def _collected() -> list[Any]:
 
 
 def cases(batch: bool) -> Iterator[NodeCase]:
-    """Yield the cases that have a signature.
-
-    Args:
-        batch: with rows first, where all tensors' first dimensions are alike; False: with the shapes that they have.
-    """
+    """Cases with a signature; ``batch``: with rows first where all first dimensions are alike, else as they are."""
     for case in _collected():
         made = _made(case, batch)
         if made is not None and not signatures.check(made.signature, batch):

@@ -1,7 +1,4 @@
-"""Queries of different shapes on a real executor.
-
-They are never in one run, unless they are padded. Measuring with such shapes is tested, too.
-"""
+"""Queries of different shapes on a real executor, and measuring with them: never in one run unless padded."""
 
 from __future__ import annotations
 
@@ -34,7 +31,6 @@ def sequence(length: int, rows: int = 1) -> dict[str, np.ndarray]:
 
 
 def grant(peer: Peer, *queries: dict[str, np.ndarray]) -> None:
-    """The queries, numbered from 1, in one batch."""
     peer.grant(dict(enumerate(queries, 1)), budgets=dict.fromkeys(range(1, len(queries) + 1), 60.0))
 
 

@@ -101,7 +101,6 @@ def _signature(case: NodeCase) -> Signature:
 
 
 def _wrong_answers(gateway, served) -> list:
-    """Answers that are not what onnxruntime gives for the query alone."""
     wrong = []
     headers = {key.lower(): value for key, value in AUTH.items()}
     with (

@@ -1,7 +1,4 @@
-"""The real tritonclient gets every datatype, shape and size through.
-
-Gateway, executor and onnxruntime are real.
-"""
+"""The real tritonclient gets every datatype, shape and size through gateway, executor and onnxruntime."""
 
 from __future__ import annotations
 

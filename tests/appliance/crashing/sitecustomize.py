@@ -1,7 +1,4 @@
-"""Makes executors crash on an input.
-
-Python's start finds this module where PYTHONPATH names its folder.
-"""
+"""Makes executors crash on an input. Python's start finds this module where PYTHONPATH names its folder."""
 
 import os
 import signal

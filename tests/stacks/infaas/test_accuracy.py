@@ -83,7 +83,6 @@ def test_a_second_look_at_the_same_demand_changes_nothing(problem):
 
 class TestTrigger:
     def trigger(self, demand: float = 40.0) -> HeadroomTrigger:
-        """One instance with 50 items/s."""
         problem = cluster(1, a=demand)
         made = HeadroomTrigger()
         made.planned(problem, get(NAME)(problem))
@@ -122,10 +121,7 @@ class TestTrigger:
 
 
 def test_in_simulation_it_scales_at_the_arrival_that_uses_up_the_headroom():
-    models = [
-        model("a", "good", 100, cpu={1: 20, 2: 40, 4: 80}),
-        model("a", "fast", 80, cpu={1: 2, 2: 4, 4: 8}),
-    ]
+    models = [model("a", "good", 100, cpu={1: 20, 2: 40, 4: 80}), model("a", "fast", 80, cpu={1: 2, 2: 4, 4: 8})]
     # 20 queries/s, and 200 from 2.3 s on; the control loop looks every 100 s.
     arrivals = [(50.0 * i, "a") for i in range(46)] + [(2300 + 5.0 * i, "a") for i in range(200)]
     scenario = world(models, arrivals, control=ControlSettings(period_s=100, burst_check_s=100, initial_qps=20))

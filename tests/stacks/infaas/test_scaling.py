@@ -1,7 +1,4 @@
-"""INFaaS with its own objective, SM+ and Clipper+.
-
-Tested are costs, loading, and the wait before scaling down.
-"""
+"""INFaaS with its own objective, SM+ and Clipper+: costs, loading, and the wait before scaling down."""
 
 from __future__ import annotations
 
@@ -190,10 +187,7 @@ def test_the_ilp_costs_the_least_of_all_counts_and_the_greedy_heuristic_no_less(
 
 
 def test_static_stacks_are_placed_for_the_mix_of_the_whole_trace():
-    """Static stacks are placed for the mix of the whole trace.
-
-    Nine in ten queries are q's: it has three of the four devices, which it would not at equal rates.
-    """
+    """Nine in ten queries are q's: it has three of the four devices, which it would not at equal rates."""
     models = [model(name, "only", 100, cpu={1: 40}) for name in ("p", "q")]
     arrivals = [(20.0 * i, "p" if i % 10 == 0 else "q") for i in range(300)]
     calm = world(models, arrivals, ["cpu"] * 4)

@@ -1,7 +1,4 @@
-"""Capacity by cores: the line through few measurements.
-
-Tested is also how well it predicts the others.
-"""
+"""Capacity by cores: the line through few measurements, and how well it predicts the others."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""InfAdapter's world in the simulator.
-
-It has capacities, costs, loads of variants, and plans that make before they break.
-"""
+"""InfAdapter's world in the simulator: capacities, costs, loads, and plans that make before they break."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Plans of InfAdapter and its baselines.
-
-Each is looked at alone, and so are its changes from one plan to the next.
-"""
+"""Plans of InfAdapter and its baselines, each alone and from one plan to the next."""
 
 from __future__ import annotations
 

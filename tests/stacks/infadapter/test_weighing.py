@@ -1,7 +1,4 @@
-"""Plans by Eq. 1 of InfAdapter.
-
-They are as good as all configurations of small problems, within the budget, with quotas that add up.
-"""
+"""Plans by Eq. 1 of InfAdapter: as good as enumeration, within the budget, with quotas that add up."""
 
 from __future__ import annotations
 
@@ -32,10 +29,7 @@ LINE = ((1, 3.0), (2, 7.0), (4, 15.5), (8, 31.0))
 
 
 def best_of_all(asked: Problem, single: bool) -> tuple[float, float]:
-    """Return (served items/s, Eq. 1) of the best configuration, by trying all.
-
-    The devices have one core each.
-    """
+    """(served items/s, Eq. 1) of the best of all configurations of one-core devices."""
     counts = range(len(asked.devices) + 1)
     best = (-1.0, -1e9)
     for cores in product(counts, repeat=len(asked.variants)):

@@ -24,12 +24,7 @@ def variant(
     numbers: tuple[float, float, float] | None = None,
     kinds: Mapping[str, float] | None = None,
 ) -> CandidateVariant:
-    """Return a variant by its accuracy, items/s of a core and seconds to load.
-
-    Args:
-        numbers: these three; None: those of the name.
-        kinds: how much faster it is by device type.
-    """
+    """``numbers``: accuracy, items/s of a core, seconds to load; ``kinds``: how much faster by device type."""
     accuracy, rate, load_s = numbers or VARIANTS[name]
     return CandidateVariant(
         f"{application}-{name}",
@@ -51,7 +46,6 @@ def problem(
     costs: CostWeights | None = None,
     **changes,
 ) -> Problem:
-    """One-core devices, an SLO of 1 s, and the three variants for each application."""
     made = variants or [variant(name, application) for application in demands for name in VARIANTS]
     return Problem(
         tuple(DeviceResources(f"c{i}", "core") for i in range(cores)),

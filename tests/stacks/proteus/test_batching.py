@@ -1,9 +1,4 @@
-"""Proteus' adaptive batching: the paper's cases as whole timelines.
-
-Tested is also when it may wait.
-"""
-
-from __future__ import annotations
+"""Proteus' adaptive batching: the paper's cases as whole timelines, and when it may wait."""
 
 import pytest
 from hypothesis import given

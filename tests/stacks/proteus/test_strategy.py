@@ -1,7 +1,4 @@
-"""Plans by ``proteus``: dedicated devices, as good as enumeration finds.
-
-They are compared in what is served, then accuracy, then loads.
-"""
+"""Plans by ``proteus``: dedicated devices, as good as enumeration in what is served, accuracy and loads."""
 
 from dataclasses import replace
 from itertools import product
@@ -17,11 +14,7 @@ from tests.examples import examples
 
 
 def enumerated(problem: Problem) -> tuple[float, float]:
-    """Return the best of all assignments of variants to devices.
-
-    Returns:
-        (share of weighted demand served, objective).
-    """
+    """(share of weighted demand served, objective) of the best of all assignments of variants to devices."""
     weighted = sum(a.weight * a.demand for a in problem.applications)
     usable = [d for d in problem.devices if d.available > 0 and d.max_resident != 0]
     best = (0.0, -1.0)

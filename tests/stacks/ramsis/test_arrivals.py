@@ -1,7 +1,5 @@
 """The law of arrivals, and what round robin sends to a worker."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

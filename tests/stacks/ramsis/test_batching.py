@@ -1,7 +1,4 @@
-"""Batching by policies: what runs by load, queue and slack.
-
-Tested is also what nothing can change.
-"""
+"""Batching by policies: what runs by load, queue and slack, and what nothing can change."""
 
 from __future__ import annotations
 

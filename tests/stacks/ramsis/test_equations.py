@@ -1,7 +1,5 @@
 """Linear equations without a matrix, beside those with one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Policies for a range of loads, and the loads that single variants carry."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,4 @@
-"""Plans of the stacks with policies.
-
-Tested are who serves whom, what is resident, and that the simulator serves by them.
-"""
+"""Plans of the stacks with policies: who serves whom, what is resident, and how the simulator serves by them."""
 
 from __future__ import annotations
 
@@ -11,13 +8,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import progress
-from scheduler.allocation.problem import (
-    ApplicationDemand,
-    CandidateVariant,
-    DeviceResources,
-    LatencyProfile,
-    Problem,
-)
+from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, LatencyProfile, Problem
 from scheduler.allocation.verification import violations
 from scheduler.simulation import simulate
 from scheduler.simulation.scenario import ControlSettings

@@ -1,7 +1,4 @@
-"""Transitions of a policy's states: probabilities, and both directions.
-
-They are compared with the published sums over four intervals, and the two directions of the operators with each other.
-"""
+"""Transitions of a policy's states against the published sums, and the operators' two directions."""
 
 from __future__ import annotations
 

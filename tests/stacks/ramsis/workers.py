@@ -1,7 +1,4 @@
-"""Small workers, and a simulation of one.
-
-The simulation knows nothing of states or intervals.
-"""
+"""Small workers, and a simulation of one that knows nothing of states or intervals."""
 
 from __future__ import annotations
 
@@ -24,13 +21,7 @@ def three(slo_s: float = 0.1, lengths: int | None = 50, queue: int = 8) -> Worke
 
 
 def observed(policy: Policy, arrivals: int, seed: int) -> tuple[float, float]:
-    """Simulate a worker that serves ``arrivals`` queries under a policy.
-
-    Queries arrive one by one at exponential times, and the worker gets every K-th.
-
-    Returns:
-        Accuracy of queries in time, and the share of those late.
-    """
+    """(accuracy of queries in time, share of late ones) of a worker that gets every K-th Poisson arrival."""
     made, stream = policy.worker, policy.stream
     source = random.Random(seed)
     times, now = [], 0.0

@@ -1,7 +1,4 @@
-"""The official client of grpc.health.v1.
-
-Run with the gateway's HTTP and gRPC address and a key.
-"""
+"""The official client of grpc.health.v1. Arguments: the gateway's HTTP and gRPC address and a key."""
 
 import sys
 

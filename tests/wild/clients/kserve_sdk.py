@@ -1,7 +1,4 @@
-"""KServe's Python SDK over REST and gRPC.
-
-Run with the gateway's HTTP and gRPC address and a key.
-"""
+"""KServe's Python SDK over REST and gRPC. Arguments: the gateway's HTTP and gRPC address and a key."""
 
 import asyncio
 import sys

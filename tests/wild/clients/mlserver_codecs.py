@@ -1,7 +1,4 @@
-"""MLServer's codecs and types over HTTP.
-
-Run with the gateway's HTTP and gRPC address and a key.
-"""
+"""MLServer's codecs and types over HTTP. Arguments: the gateway's HTTP and gRPC address and a key."""
 
 import sys
 import urllib.request

@@ -1,7 +1,4 @@
-"""tritonclient over gRPC, also by asyncio and as streams.
-
-Run with the gateway's HTTP and gRPC address and a key.
-"""
+"""tritonclient over gRPC, asyncio, streams. Arguments: the gateway's HTTP and gRPC address and a key."""
 
 import asyncio
 import queue

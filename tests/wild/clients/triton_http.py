@@ -1,7 +1,4 @@
-"""tritonclient over HTTP: also its options.
-
-Run with the gateway's HTTP and gRPC address and a key.
-"""
+"""tritonclient over HTTP and its options. Arguments: the gateway's HTTP and gRPC address and a key."""
 
 import sys
 

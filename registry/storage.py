@@ -23,6 +23,7 @@ from django.conf import settings
 
 from registry import clock
 from registry.errors import NoSpace, UploadTooLarge
+from workers import disk
 
 CHUNK = 1 << 20
 #: an upload that has not grown for this long lost its process
@@ -101,7 +102,7 @@ class Incoming:
             self.path.chmod(0o600)
             self.path.replace(target)
         for folder in (target.parent, root()):
-            _sync_folder(folder)
+            disk.sync_folder(folder)
 
     def discard(self) -> None:
         """Remove what is not placed; safe to call at any time and repeatedly."""
@@ -118,14 +119,6 @@ def _full_disk() -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NoSpace(f"no space left under {root()}") from error
         raise
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -16,18 +16,7 @@ from scheduler.models import Plan
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """A variant on a device type.
-
-    Attributes:
-        variant: its name.
-        device_type: of one device.
-        accuracy: normalised percent.
-        rate: items/s that plans count on; 0: no batch has its p95 within half the SLO.
-        batch: rows of that batch; None: there is none.
-        fastest_ms: p95 of its fastest batch.
-        dominated: another variant is at least as good in both, and better in one.
-        share: part of the application's planned items that it answers on this type, 0 to 1.
-    """
+    """As :class:`scheduler.api.frontier.FrontierPointSerializer` describes it."""
 
     variant: str
     device_type: str

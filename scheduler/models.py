@@ -71,9 +71,6 @@ class Plan(models.Model):
     class Meta:
         ordering = ["-id"]
 
-    def __str__(self) -> str:
-        return f"plan {self.pk}"
-
     def save(self, *args: Any, **more: Any) -> None:
         if self.problem and not more.get("update_fields"):
             self.inputs = kept_inputs(self.problem)
@@ -118,9 +115,6 @@ class Choice(models.Model):
     class Meta:
         ordering = ["setting"]
 
-    def __str__(self) -> str:
-        return f"{self.setting}={self.value}"
-
 
 class WorkLease(models.Model):
     """The right to do one kind of work, and the requests (:mod:`scheduler.control`)."""
@@ -145,9 +139,6 @@ class WorkLease(models.Model):
     ended = models.CharField(max_length=40, blank=True, default="")
     error = models.CharField(max_length=500, blank=True, default="")
     failing_since = models.DateTimeField(null=True, blank=True)
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.holder or 'free'} ({self.epoch})"
 
     @property
     def waits(self) -> bool:
@@ -191,9 +182,6 @@ class Promise(models.Model):
     class Meta:
         ordering = ["-id"]
 
-    def __str__(self) -> str:
-        return f"promise {self.pk} for plan {self.plan}"
-
 
 class WhatIf(models.Model):
     """Changes that somebody imagined, the plan that would result, and its promise."""
@@ -230,9 +218,6 @@ class WhatIf(models.Model):
     class Meta:
         ordering = ["-id"]
 
-    def __str__(self) -> str:
-        return f"what-if {self.pk}"
-
 
 class KnownRepair(models.Model):
     """A repair at upkeep's last look: since when, and whether operators ignore it."""
@@ -251,6 +236,3 @@ class KnownRepair(models.Model):
 
     class Meta:
         ordering = ["key"]
-
-    def __str__(self) -> str:
-        return self.key

@@ -35,22 +35,7 @@ WAITING = (WhatIf.State.WAITING, WhatIf.State.PLANNING, WhatIf.State.SIMULATING)
 
 @dataclass(frozen=True)
 class Operation:
-    """Work that goes on, or ended recently.
-
-    Attributes:
-        key: the same for as long as it lasts, KIND:REF.
-        kind: ``upload``, ``profiling``, ``solving``, ``simulation`` or ``drain``.
-        title: what it does.
-        state: ``waiting``, ``running``, or how it ended.
-        by: the account that asked for it, or Nereus.
-        since: when it was asked for or began.
-        until: when it ended; None: it goes on.
-        progress: 0 to 1; None: not known.
-        detail: its phase, or why it ended so.
-        cancel: the address that ends it by DELETE; empty: it cannot be ended.
-        consequence: what ending it does.
-        application: that it concerns; empty: none.
-    """
+    """As :class:`scheduler.api.operations.OperationSerializer` describes it."""
 
     key: str
     kind: str

@@ -55,8 +55,9 @@ def enforce() -> None:
     if _enforced_at is not None and now - _enforced_at < EVERY_S:
         return
     _enforced_at = now
+    rows = HistoryRow.objects.order_by("-pk")
     gone = {
-        "plans": _plans(),
+        "plans": _beyond(Plan.objects.order_by("-pk"), settings.NEREUS.keep_plans),
         "problems": _problems(),
         "promises": _beyond(Promise.objects.order_by("-pk"), KEEP_PROMISES),
         "what_ifs": _beyond(WhatIf.objects.order_by("-pk"), KEEP_WHAT_IFS),
@@ -67,7 +68,7 @@ def enforce() -> None:
         "notes": _beyond(Mark.objects.filter(kind=Mark.Kind.NOTE).order_by("-pk"), KEEP_MARKS),
         "marks": _beyond(Mark.objects.exclude(kind=Mark.Kind.NOTE).order_by("-pk"), KEEP_MARKS),
         "history_names": _history_names(),
-        **{f"history_{tier.resolution}s": _beyond(_history(tier.resolution), tier.keep) for tier in TIERS},
+        **{f"history_{each}s": _beyond(rows.filter(resolution=each), keep) for each, keep in TIERS},
     }
     _give_back_pages()
     if gone := {name: count for name, count in gone.items() if count}:
@@ -82,17 +83,9 @@ def _beyond(newest_first, keep: int) -> int:
     return newest_first.model.objects.filter(pk__in=oldest).delete()[0]
 
 
-def _history(resolution: int):
-    return HistoryRow.objects.filter(resolution=resolution).order_by("-pk")
-
-
 def _history_names() -> int:
     folds = HistoryPosition.objects.values_list("folds", flat=True).first() or 0
     return HistoryName.objects.filter(used__lt=folds - UNUSED_FOLDS).delete()[0] if folds > UNUSED_FOLDS else 0
-
-
-def _plans() -> int:
-    return _beyond(Plan.objects.order_by("-pk"), settings.NEREUS.keep_plans)
 
 
 def _problems() -> int:

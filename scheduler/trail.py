@@ -92,14 +92,7 @@ class ApplicationTrail(NamedTuple):
 
 @dataclass(frozen=True)
 class Side:
-    """The facts of one plan, with ids of variants and normalised accuracies.
-
-    Attributes:
-        left_out: items/s that are not served, beyond rounding.
-        best: id of the best variant that the plan could choose.
-        rates: items/s by device and variant, of those with planned queries.
-        prices: points/s of one more device, by device type.
-    """
+    """The facts of one plan, with ids of variants and normalised accuracies; rates in items/s, prices in points/s."""
 
     stack: str
     types: Mapping[str, str]

@@ -25,9 +25,6 @@ class AuditEntry(models.Model):
         ordering = ["-id"]
         verbose_name_plural = "audit entries"
 
-    def __str__(self) -> str:
-        return f"{self.actor} {self.action} {self.kind} {self.ref}"
-
     @property
     def kind_words(self) -> str:
         return self.kind.replace("_", " ")

@@ -29,11 +29,7 @@ _CODE = Path(__file__).resolve().parent.parent.parent
 
 
 class Died(InvalidInput):
-    """The process that ran the model ended without a verdict.
-
-    Attributes:
-        crashed: rather than reached a limit of time or memory.
-    """
+    """The process ended without a verdict. ``crashed``: not by a limit of time or memory."""
 
     def __init__(self, detail: str, crashed: bool) -> None:
         super().__init__([InputFault("file", detail)])
@@ -55,12 +51,7 @@ def inspect_model(
     They are opset, sizes, tensors, warnings, ``alone`` (why its queries run alone; empty: they share runs) and
     ``max_batch``: 1 where the model takes one row at a time, else None.
 
-    Args:
-        sizes: of open dimensions at which it must run; none: any that it takes.
-        padding: the value by input that will be padded.
-        batch: whether tensors begin with a batch dimension.
-        rows: a validation set, or a sample (:mod:`.samples`), to run it with; None: made-up values.
-        source: which of them, in words.
+    The other arguments are those of :func:`.trial.run`; ``rows``: a validation set, or a sample (:mod:`.samples`).
 
     Raises:
         InvalidInput: it cannot be a variant; fields begin with ``file``.

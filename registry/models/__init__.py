@@ -10,10 +10,9 @@ from registry.models.applications import Application, ValidationSet, Variant
 from registry.models.credentials import ApiKey, ApiToken, JoinToken, hash_secret
 from registry.models.members import FRESH_S, Device, Gateway, Member, Node
 from registry.models.names import name_validator
-from registry.models.profiles import ALONE, Fault, Profile, ProfileJob, ProfileLatency
+from registry.models.profiles import Fault, Profile, ProfileJob, ProfileLatency
 
 __all__ = [
-    "ALONE",
     "FRESH_S",
     "ApiKey",
     "ApiToken",

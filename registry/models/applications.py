@@ -24,20 +24,8 @@ class Application(models.Model):
         DRAINING = "draining"
 
     #: what operators set
-    SETTABLE = (
-        "name",
-        "description",
-        "group",
-        "slo_ms",
-        "late",
-        "non_finite",
-        "signature",
-        "batch",
-        "padding",
-        "sizes",
-        "weight",
-        "floor",
-    )
+    SETTABLE = ("name", "description", "group", "slo_ms", "late", "non_finite", "signature", "batch", "padding")
+    SETTABLE += ("sizes", "weight", "floor")
 
     name = models.CharField(max_length=63, unique=True, validators=[name_validator])
     description = models.TextField(blank=True, default="")
@@ -82,9 +70,6 @@ class ValidationSet(models.Model):
     created = models.DateTimeField(auto_now_add=True)
 
     objects = AuditedQuerySet.as_manager()
-
-    def __str__(self) -> str:
-        return f"{self.application} ({self.metric}, {self.rows} rows)"
 
 
 class Variant(models.Model):

@@ -55,9 +55,6 @@ class JoinToken(Expiring):
 
     objects = AuditedQuerySet.as_manager()
 
-    def __str__(self) -> str:
-        return self.name
-
     @property
     def used_up(self) -> bool:
         return self.uses is not None and self.used >= self.uses
@@ -88,9 +85,6 @@ class ApiKey(Expiring):
     class Meta:
         verbose_name = "API key"
 
-    def __str__(self) -> str:
-        return f"{self.name} ({self.prefix}…)"
-
 
 class ApiToken(Expiring):
     """A program's right to use REST; ``role`` narrows the account's role."""
@@ -108,6 +102,3 @@ class ApiToken(Expiring):
     class Meta:
         verbose_name = "API token"
         ordering = ["name"]
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.prefix}…)"

@@ -69,10 +69,6 @@ class Profile(models.Model):
         constraints = [models.UniqueConstraint(fields=["variant", "device_type"], name="profile_once")]
 
 
-#: latencies of variants whose queries run alone
-ALONE = ~models.Q(profile__variant__alone="") | models.Q(profile__variant__application__batch=False)
-
-
 class ProfileLatency(models.Model):
     """Latency by (variant, device type, size class, batch size)."""
 

@@ -47,9 +47,6 @@ class Webhook(models.Model):
         app_label = "registry"
         ordering = ["name"]
 
-    def __str__(self) -> str:
-        return self.name
-
     @property
     def secret(self) -> str:
         return hmac.new(settings.SECRET_KEY.encode(), f"webhook {self.salt}".encode(), hashlib.sha256).hexdigest()

@@ -240,12 +240,7 @@ class Program:
     # --- the relaxation ----------------------------------------------------------------------------------------------
 
     def bound(
-        self,
-        enough: float,
-        budget: Budget,
-        worth: float = SERVED,
-        counted: float = 1.0,
-        certified: float = math.inf,
+        self, enough: float, budget: Budget, worth: float = SERVED, counted: float = 1.0, certified: float = math.inf
     ) -> float:
         """Return a bound that no plan exceeds; the search for it stops at ``enough``.
 

@@ -52,12 +52,7 @@ class ContentSearch:
     """
 
     def __init__(
-        self,
-        g: int,
-        revisit_s: float,
-        table: SliceTable,
-        max_resident: int | None,
-        useful: Sequence[int] | None = None,
+        self, g: int, revisit_s: float, table: SliceTable, max_resident: int | None, useful: Sequence[int] | None = None
     ):
         self.g, self.revisit_s, self.table = g, revisit_s, table
         self.slices = np.arange(len(table.slices)) if useful is None else np.array(useful, dtype=int)

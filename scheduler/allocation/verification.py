@@ -177,10 +177,7 @@ def _limits(
 
 
 def _slices(
-    device: DeviceResources,
-    residents: Sequence[Placement],
-    variants: Mapping[str, CandidateVariant],
-    revisit_s: float,
+    device: DeviceResources, residents: Sequence[Placement], variants: Mapping[str, CandidateVariant], revisit_s: float
 ) -> Iterable[str]:
     working = [p for p in residents if _works(p)]
     hosted = Counter(variants[p.variant].application for p in working)

@@ -9,9 +9,7 @@ from rest_framework.response import Response
 
 from registry.api.views.base import View
 from scheduler import frontier
-
-#: as an application's SLO may be
-LEAST_MS, MOST_MS = 1.0, 600_000.0
+from scheduler.promises.changes import LONGEST_SLO_MS, SHORTEST_SLO_MS
 
 
 class FrontierPointSerializer(serializers.Serializer):
@@ -61,7 +59,7 @@ class ApplicationSlo(View):
             wanted = float(request.query_params.get("ms", ""))
         except ValueError:
             wanted = 0.0
-        if not LEAST_MS <= wanted <= MOST_MS:
-            raise ValidationError({"ms": [f"must be a number from {LEAST_MS:g} to {MOST_MS:g}"]})
+        if not SHORTEST_SLO_MS <= wanted <= LONGEST_SLO_MS:
+            raise ValidationError({"ms": [f"must be a number from {SHORTEST_SLO_MS:g} to {LONGEST_SLO_MS:g}"]})
         said = frontier.consequences(application, wanted)
         return Response(SloSerializer({"slo_ms": wanted, "now_ms": application.slo_ms, "consequences": said}).data)

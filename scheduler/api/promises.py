@@ -54,10 +54,7 @@ class ChangesSerializer(StrictMixin, serializers.Serializer):
     """Imagined differences. Names are checked against the present problem."""
 
     demand_factor = NumberField(
-        required=False,
-        min_value=0,
-        max_value=MOST_TIMES,
-        help_text="Multiplies all arrivals beside those in `demand`.",
+        required=False, min_value=0, max_value=MOST_TIMES, help_text="Multiplies all arrivals beside those in `demand`."
     )
     demand = ByNameField(
         child=NumberField(min_value=0, max_value=MOST_RATE), required=False, help_text="Items/s by application."
@@ -67,11 +64,7 @@ class ChangesSerializer(StrictMixin, serializers.Serializer):
         required=False,
         help_text="By application.",
     )
-    variants = ByNameField(
-        child=OneOfField(CHOICES),
-        required=False,
-        help_text="By APPLICATION/VARIANT.",
-    )
+    variants = ByNameField(child=OneOfField(CHOICES), required=False, help_text="By APPLICATION/VARIANT.")
     add_devices = ByNameField(
         child=serializers.IntegerField(min_value=0, max_value=MOST_DEVICES),
         required=False,

@@ -73,12 +73,7 @@ class RepairIgnore(View):
                 return repair
         raise Http404("no such repair")
 
-    @extend_schema(
-        operation_id="repairs_ignore",
-        parameters=[_KEY],
-        request=None,
-        responses={204: OpenApiResponse(description="Ignored.")},
-    )
+    @extend_schema(operation_id="repairs_ignore", parameters=[_KEY], request=None, responses=_DONE)
     def post(self, request, key):
         """Ignore a repair."""
         known.ignore(self._repair(request, key), request.user.get_username())

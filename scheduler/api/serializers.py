@@ -8,22 +8,8 @@ from registry.api.serializers.fields import StrictMixin
 from scheduler.models import Plan
 from workers.dispatch import stacks
 
-_SHORT = [
-    "version",
-    "created",
-    "trigger",
-    "trigger_detail",
-    "stack",
-    "status",
-    "demand",
-    "served",
-    "accuracy",
-    "solve_s",
-    "gap",
-    "method",
-    "moves",
-    "changed",
-]
+_SHORT = ["version", "created", "trigger", "trigger_detail", "stack", "status", "demand", "served", "accuracy"]
+_SHORT += ["solve_s", "gap", "method", "moves", "changed"]
 
 
 class PlanSerializer(serializers.ModelSerializer):
@@ -34,8 +20,7 @@ class PlanSerializer(serializers.ModelSerializer):
 
     version = serializers.IntegerField(source="pk", read_only=True)
     method = serializers.CharField(
-        read_only=True,
-        help_text="What decided: milp (SCIP's MILP) or search; empty for strategies without either.",
+        read_only=True, help_text="What decided: milp (SCIP's MILP) or search; empty for strategies without either."
     )
 
     class Meta:

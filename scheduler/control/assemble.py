@@ -11,12 +11,7 @@ from registry import clock, reach
 from registry import models as registry
 from registry.accuracy import normalized_accuracies
 from registry.profiling import OPEN
-from scheduler.allocation.problem import (
-    ApplicationDemand,
-    CandidateVariant,
-    DeviceResources,
-    Problem,
-)
+from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, Problem
 from scheduler.control import sizes
 from scheduler.control.wire import points_of
 from scheduler.presence import silence_counts
@@ -58,11 +53,12 @@ def idle_devices() -> list[registry.Device]:
 def _candidate(
     variant: registry.Variant, accuracy: float, mix: Mapping[int, float], points: Mapping[int, Sequence[ProfilePoint]]
 ) -> CandidateVariant:
-    profiles = {
-        profile.device_type: sizes.profile(points.get(profile.pk, ()), mix, profile.memory_bytes, profile.load_s)
-        for profile in variant.profiles.all()
-        if not profile.blocked
-    }
+    profiles = {}
+    for profile in variant.profiles.all():
+        if not profile.blocked:
+            # Plans count on single rows of variants whose queries run alone.
+            counted = [one for one in points.get(profile.pk, ()) if one.batch == 1 or not variant.why_alone]
+            profiles[profile.device_type] = sizes.profile(counted, mix, profile.memory_bytes, profile.load_s)
     return CandidateVariant(
         id=str(variant.pk),
         name=variant.name,

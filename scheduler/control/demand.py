@@ -55,24 +55,14 @@ LOOKS_PER_S = 4 / SLOT_S
 
 
 class Forecast(NamedTuple):
-    """Items/s by application, shape (applications,).
-
-    Attributes:
-        median: of what comes.
-        upper: the quantile that is planned for.
-    """
+    """Items/s by application, shape (applications,); ``upper`` is the quantile that is planned for."""
 
     median: np.ndarray
     upper: np.ndarray
 
 
 class Estimates(NamedTuple):
-    """Items/s by application.
-
-    Attributes:
-        planned: the demand to plan for, at least :data:`FLOOR`.
-        expected: the forecast without the margin.
-    """
+    """Items/s by application: to plan for (at least :data:`FLOOR`), and the forecast without the margin."""
 
     planned: dict[str, float]
     expected: dict[str, float]

@@ -50,12 +50,9 @@ class HeldLease:
         self._renewing.start()
 
     def confirm(self) -> None:
-        """Lock the lease's row, and check that this process still holds it.
+        """Lock the lease's row; LeaseLost: this process holds it no longer.
 
         Call it first in the transaction that stores what was done under the lease.
-
-        Raises:
-            LeaseLost: another process holds it.
         """
         if not self._row().select_for_update().exists():
             raise LeaseLost(f"lease on {self.name}: epoch {self.epoch} is over; another process took it over")
@@ -114,8 +111,7 @@ class LeaseWatch:
     def abandoned(self) -> bool:
         """Clear a lease whose holder ended in mid-work, or whose work nobody took up.
 
-        Returns:
-            Whether it was such a lease: True in one of several processes that look.
+        True in one of several processes that look.
         """
         row, age_s = self.look()
         return bool((row.holder or row.waits) and age_s >= TTL_S and row.touch(holder=""))

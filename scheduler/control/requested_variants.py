@@ -36,12 +36,7 @@ _looked_up: dict[Request, float] = {}
 
 
 class Request(NamedTuple):
-    """What queries of an application requested.
-
-    Attributes:
-        named: variants, by name.
-        least: accuracy, percent; 0: none.
-    """
+    """Variants that queries named, and the least accuracy (percent; 0: none) that they asked for."""
 
     application: str
     named: frozenset[str]

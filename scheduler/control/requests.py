@@ -59,14 +59,16 @@ def plan_row() -> WorkLease:
     return WorkLease.objects.filter(name=leases.PLAN).first() or WorkLease(name=leases.PLAN)
 
 
-def request_plan(trigger: str, detail: str = "", at_most_every_s: float = 0.0) -> bool:
+def request_plan(
+    trigger: str, detail: str = "", at_most_every_s: float = 0.0, rates: dict[str, float] | None = None
+) -> bool:
     """Request a plan; False if one waits already, or was requested too recently.
 
     The plan that waits uses the same state and names this cause, too. Within a transaction the request is part of it.
     """
     if at_most_every_s and clock.age(plan_row().requested.get(trigger)) < at_most_every_s:
         return False
-    first = note(trigger, detail)
+    first = note(trigger, detail, rates)
     if first:
         queue.send("scheduler.plan")
     return first
@@ -74,20 +76,15 @@ def request_plan(trigger: str, detail: str = "", at_most_every_s: float = 0.0) -
 
 def burst(application: str, rate: float, version: int) -> bool:
     """A gateway's demand left its plan's band; False also for a rate that cannot be."""
-    if not 0 <= rate <= LARGEST_RATE:
-        return False
-    first = note("burst", f"{application} at {rate:.1f} items/s left the band of plan {version}", {application: rate})
-    if first:
-        queue.send("scheduler.plan")
-    return first
+    detail = f"{application} at {rate:.1f} items/s left the band of plan {version}"
+    return 0 <= rate <= LARGEST_RATE and request_plan("burst", detail, rates={application: rate})
 
 
 @transaction.atomic
 def note(trigger: str, detail: str = "", rates: dict[str, float] | None = None) -> bool:
     """Store a request without sending a task for it; whether no other one waits.
 
-    Args:
-        rates: items/s that an application was observed to get.
+    ``rates``: items/s that applications were observed to get.
     """
     row, now = _locked(), clock.stamp()
     first = not row.waits

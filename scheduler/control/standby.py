@@ -17,9 +17,6 @@ def standby_variants(problem: Problem, allocation: Allocation, requested: Collec
 
     They are the residents that the strategy chose beyond those it placed, without blocking ones. Requested variants
     that no device would have loaded come last, on a device that has them loaded already, else on one with few variants.
-
-    Args:
-        requested: variants that queries request.
     """
     blocked, profiles = blocking(problem, allocation), {v.id: v.profiles for v in problem.variants}
     here: dict[str, set[str]] = {device.id: set() for device in problem.devices}

@@ -14,12 +14,10 @@ from scheduler.control.assemble import available_devices
 from scheduler.control.requests import request_plan
 from scheduler.models import Plan
 from scheduler.presence import silence_counts
-from scheduler.words import devices
+from scheduler.words import devices, listed
 
 #: seconds without a message after which a node's devices count as lost
 LOST_S = 60
-#: devices that a plan's trigger names
-NAMED = 3
 
 
 def replan_if_devices_changed() -> bool:
@@ -43,8 +41,7 @@ def plan_with(came: Sequence[str]) -> None:
     Without any, as when members joined: where the plan in force has others than there are.
     """
     if came:
-        named = ", ".join(came[:NAMED]) + (f" and {len(came) - NAMED} more" if len(came) > NAMED else "")
-        request_plan("change", f"{'device' if len(came) == 1 else 'devices'} came up: {named}")
+        request_plan("change", f"{'device' if len(came) == 1 else 'devices'} came up: {listed(came)}")
     else:
         replan_if_devices_changed()
 
@@ -64,13 +61,10 @@ def write_off_silent_devices() -> int:
 
 
 def lapse_ended_certificates() -> int:
-    """Take members whose certificates have ended off the others' peers.
+    """Take members whose certificates have ended off the others' peers; how many.
 
     The certificates ended while the members were away. One that is connected is asked to renew instead, since a clock
     that was set ends all certificates at once.
-
-    Returns:
-        Number of members.
     """
     if not silence_counts():
         return 0

@@ -37,28 +37,13 @@ def application_spec(
     )
 
 
-def profile_points(profile: registry.Profile) -> tuple[specs.ProfilePoint, ...]:
-    return tuple(
-        specs.ProfilePoint(
-            batch=point.batch,
-            p50_s=point.p50_ms / 1000,
-            p95_s=point.p95_ms / 1000,
-            mean_s=point.mean_ms / 1000,
-            samples=point.samples,
-            size=point.size,
-        )
-        for point in profile.latencies.all()
-    )
-
-
 def points_of(variants: Iterable[int]) -> dict[int, tuple[specs.ProfilePoint, ...]]:
     """Read the profiles of many variants (ids) with all size classes, by profile id.
 
-    Plans count on single rows of variants whose queries run alone, so only these points are read of such. It takes one
-    query, and no model's instance for each of thousands of points.
+    It takes one query, and no model's instance for each of thousands of points.
     """
     columns = ("profile", "batch", "p50_ms", "p95_ms", "mean_ms", "samples", "size")
-    rows = registry.ProfileLatency.objects.filter(profile__variant__in=variants).exclude(registry.ALONE, batch__gt=1)
+    rows = registry.ProfileLatency.objects.filter(profile__variant__in=variants)
     found: dict[int, list[specs.ProfilePoint]] = {}
     for profile, batch, p50_ms, p95_ms, mean_ms, samples, size in rows.values_list(*columns):
         point = specs.ProfilePoint(batch, p50_ms / 1000, p95_ms / 1000, mean_ms / 1000, samples, size)
@@ -91,18 +76,16 @@ def wire_plan(
 ) -> specs.PlanSpec:
     """Return the plan for gateways and nodes.
 
-    Devices without residents are included, so that they unload what they hold.
-
-    Args:
-        requested: variants that queries request.
+    Devices without residents are included, so that they unload what they hold. Variants that queries request stand by.
     """
     standby = standby_variants(problem, allocation, requested)
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in standby.values() for v in some}
     ids |= {int(variant) for planned in allocation.policies for variant in planned.variants}
-    variants = registry.Variant.objects.select_related("application").prefetch_related("profiles__latencies")
+    variants = registry.Variant.objects.select_related("application").prefetch_related("profiles")
     # A variant that was deleted while the solver ran is left out; its deletion asks for the next plan.
     by_id = {str(variant.pk): variant for variant in variants.filter(pk__in=ids)}
     normalized = normalized_accuracies({variant.application for variant in by_id.values()})
+    points = points_of(ids)
     device_plans, rates = [], {}
     for device in devices:
         here = [p for p in allocation.placements if p.device == device.ref and p.variant in by_id]
@@ -118,18 +101,11 @@ def wire_plan(
                 node=device.node.name,
                 address=device.address,
                 residents=tuple(
-                    _resident(
-                        by_id[p.variant],
-                        normalized,
-                        device.type,
-                        max_batch=p.max_batch,
-                        rate=p.rate,
-                        share=p.time_share,
-                    )
+                    _resident(by_id[p.variant], normalized, points, device.type, p.max_batch, p.rate, p.time_share)
                     for p in here
                 ),
                 revisit_s=float(allocation.revisit_s.get(device.ref, 0.0)),
-                standby_residents=tuple(_resident(variant, normalized, device.type, 1, 0.0, 0.0) for variant in others),
+                standby_residents=tuple(_resident(v, normalized, points, device.type, 1, 0.0, 0.0) for v in others),
             )
         )
     return specs.PlanSpec(
@@ -157,21 +133,22 @@ def _policies(allocation: Allocation, known: Collection[str]) -> Iterator[specs.
 def _resident(
     variant: registry.Variant,
     normalized: dict[int, float],
+    points: dict[int, tuple[specs.ProfilePoint, ...]],
     device_type: str,
     max_batch: int,
     rate: float,
     share: float,
 ) -> specs.Resident:
     profile = next(p for p in variant.profiles.all() if p.device_type == device_type)
-    points = profile_points(profile)
+    measured = points.get(profile.pk, ())
     return specs.Resident(
         variant=variant_spec(variant, normalized[variant.pk]),
         max_batch=int(max_batch),
         rate=float(rate),
         time_share=float(share),
-        profile=shapes.of_class(points, 0),
+        profile=shapes.of_class(measured, 0),
         memory_bytes=profile.memory_bytes,
-        smaller=tuple(point for point in points if point.size),
+        smaller=tuple(point for point in measured if point.size),
     )
 
 

@@ -6,6 +6,7 @@ no report covers the point or, for a ratio, since nothing was answered.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,6 @@ from scheduler.history.folding import APPLICATION, DEVICE, HIGHEST
 
 #: steps (s) that people read easily; each is a multiple of the tier's resolution below it
 STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800)
-_COLUMN = {name: index for index, name in enumerate(APPLICATION)}
-_PEAKS = [_COLUMN[name] for name in HIGHEST]
 
 
 class Grid(NamedTuple):
@@ -44,10 +43,11 @@ def grid(begin: int, end: int, resolution: int, most: int) -> Grid:
 class Sums:
     """Sums on a grid: ``seconds`` by point, ``values`` by point and column."""
 
-    def __init__(self, on: Grid, width: int, peaks: list[int] | None = None) -> None:
-        self.on, self._peaks = on, peaks or []
+    def __init__(self, on: Grid, columns: Sequence[str]) -> None:
+        self.on = on
+        self._peaks = [index for index, name in enumerate(columns) if name in HIGHEST]
         self.seconds = np.zeros(on.points, np.int64)
-        self.values = np.zeros((on.points, width), np.float64)
+        self.values = np.zeros((on.points, len(columns)), np.float64)
 
     def add(self, starts: np.ndarray, seconds: np.ndarray, values: np.ndarray) -> None:
         at = (starts - self.on.start) // self.on.step
@@ -68,31 +68,19 @@ class Sums:
             self.values[to, peak] = highest[:, index]
 
 
-def application_sums(on: Grid) -> Sums:
-    return Sums(on, len(APPLICATION), _PEAKS)
-
-
-def device_sums(on: Grid) -> Sums:
-    return Sums(on, len(DEVICE))
-
-
 def application_series(sums: Sums) -> dict[str, list[float | None]]:
-    column = {name: sums.values[:, index] for name, index in _COLUMN.items()}
+    column = {name: sums.values[:, index] for index, name in enumerate(APPLICATION)}
     answered = column["in_time"] + column["late"]
     ended = answered + column["dropped"] + column["failed"]
     return {
-        "demand": _ratio(column["arrived"], sums.seconds),
-        "throughput": _ratio(answered, sums.seconds),
-        "accuracy": _ratio(column["normalized_sum"], column["in_time"] * 10_000),
-        "violations": _ratio(100 * (ended - column["in_time"]), ended, 4),
-        "p50_ms": _ratio(column["p50_sum"], answered * 1000),
-        "p95_ms": _ratio(column["p95_sum"], answered * 1000),
-        "p95_ms_highest": _ratio(column["p95_max"] * (answered > 0), (answered > 0) * 1000),
+        "demand": ratio(column["arrived"], sums.seconds),
+        "throughput": ratio(answered, sums.seconds),
+        "accuracy": ratio(column["normalized_sum"], column["in_time"] * 10_000),
+        "violations": ratio(100 * (ended - column["in_time"]), ended, 4),
+        "p50_ms": ratio(column["p50_sum"], answered * 1000),
+        "p95_ms": ratio(column["p95_sum"], answered * 1000),
+        "p95_ms_highest": ratio(column["p95_max"] * (answered > 0), (answered > 0) * 1000),
     }
-
-
-def variant_series(sums: Sums, counts: np.ndarray) -> list[float | None]:
-    return _ratio(counts, sums.seconds)
 
 
 def device_series(sums: Sums) -> dict[str, list[float | None]]:
@@ -100,16 +88,16 @@ def device_series(sums: Sums) -> dict[str, list[float | None]]:
     column = {name: sums.values[:, index] for index, name in enumerate(DEVICE)}
     reports = column["reports"]
     return {
-        "busy": _ratio(column["busy"], reports * 100),
-        "profiling": _ratio(column["profiling"], reports * 100),
-        "queued": _ratio(column["queued"], reports),
-        "memory_bytes": _ratio(column["memory"], reports, 0),
-        "celsius": _ratio(column["warmth"], column["warmth_n"] * 10, 1),
-        "watts": _ratio(column["power"], column["power_n"] * 1000, 1),
+        "busy": ratio(column["busy"], reports * 100),
+        "profiling": ratio(column["profiling"], reports * 100),
+        "queued": ratio(column["queued"], reports),
+        "memory_bytes": ratio(column["memory"], reports, 0),
+        "celsius": ratio(column["warmth"], column["warmth_n"] * 10, 1),
+        "watts": ratio(column["power"], column["power_n"] * 1000, 1),
     }
 
 
-def _ratio(part: np.ndarray, whole: Any, digits: int = 3) -> list[float | None]:
+def ratio(part: np.ndarray, whole: Any, digits: int = 3) -> list[float | None]:
     whole = np.asarray(whole, np.float64)
     known = whole > 0
     found = np.round(np.divide(part, whole, out=np.zeros(len(whole)), where=known), digits)

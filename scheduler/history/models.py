@@ -24,9 +24,6 @@ class HistoryRow(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["resolution", "start"], name="history_row_once")]
 
-    def __str__(self) -> str:
-        return f"{self.resolution} s from {self.start}"
-
 
 class HistoryName(models.Model):
     """The number by which rows name an application, a variant or a device.
@@ -47,9 +44,6 @@ class HistoryName(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["kind", "name"], name="history_name_once")]
 
-    def __str__(self) -> str:
-        return self.name
-
 
 class HistoryPosition(models.Model):
     """How far Redis' streams are recorded: one row, which moves with what is stored."""
@@ -58,9 +52,6 @@ class HistoryPosition(models.Model):
     folds = models.PositiveBigIntegerField(default=0)
     #: see :class:`.recording.Position`
     position = models.JSONField(default=dict)
-
-    def __str__(self) -> str:
-        return str(self.folds)
 
 
 class Mark(models.Model):
@@ -88,6 +79,3 @@ class Mark(models.Model):
 
     class Meta:
         ordering = ["-at", "-pk"]
-
-    def __str__(self) -> str:
-        return self.text

@@ -60,7 +60,7 @@ def series(asked: Range, points: int, application: str | None = None) -> dict[st
         sums, variants = _cluster(on, found), {}
     else:
         sums, variants = _application(on, found, application)
-    rates = {name: figures.variant_series(sums, counts) for name, counts in sorted(variants.items())}
+    rates = {name: figures.ratio(counts, sums.seconds) for name, counts in sorted(variants.items())}
     return _answer(on, found, {**figures.application_series(sums), "by_variant": rates})
 
 
@@ -71,7 +71,7 @@ def applications(asked: Range, points: int) -> dict[str, Any]:
     listed = recent.by_application(on, recent.read(_since(asked))) if found == 1 else _all(on, found)
     rows = []
     for name, sums in sorted(listed.items()):
-        whole = figures.application_sums(figures.Grid(on.start, on.end - on.start, 1))
+        whole = figures.Sums(figures.Grid(on.start, on.end - on.start, 1), APPLICATION)
         starts = on.start + on.step * np.arange(on.points)
         whole.add(starts, sums.seconds, sums.values)
         over = {key: column[0] for key, column in figures.application_series(whole).items()}
@@ -87,7 +87,7 @@ def recent_rows(seconds: int) -> dict[str, figures.Sums]:
 def device(asked: Range, points: int, ref: str) -> dict[str, Any]:
     found = max(TIERS[0].resolution, resolution(asked, clock.wall(), MOST_TABLES, points * ENOUGH))
     on = figures.grid(asked.begin, asked.end, found, points)
-    sums = figures.device_sums(on)
+    sums = figures.Sums(on, DEVICE)
     number = _number("d", ref)
     if number is not None:
         starts, seconds, values = _one(on, found, "devices", number, len(DEVICE))
@@ -132,14 +132,14 @@ def _arrays(rows: list[tuple]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _cluster(on: figures.Grid, tier: int) -> figures.Sums:
-    sums = figures.application_sums(on)
+    sums = figures.Sums(on, APPLICATION)
     if rows := _rows(on, tier, "total"):
         sums.add(*_arrays(rows), totals([bytes(row[2]) for row in rows]))
     return sums
 
 
 def _application(on: figures.Grid, tier: int, name: str) -> tuple[figures.Sums, dict[str, np.ndarray]]:
-    sums, variants = figures.application_sums(on), {}
+    sums, variants = figures.Sums(on, APPLICATION), {}
     number = _number("a", name)
     if number is None:
         return sums, variants
@@ -189,6 +189,6 @@ def _all(on: figures.Grid, tier: int) -> dict[str, figures.Sums]:
     listed, (starts, seconds) = {}, _arrays(rows)
     for position, number in enumerate(ids.tolist()):
         if number in names:
-            listed[names[number]] = figures.application_sums(on)
+            listed[names[number]] = figures.Sums(on, APPLICATION)
             listed[names[number]].add(starts, seconds, values[position])
     return listed

@@ -150,7 +150,7 @@ def by_variant(on: figures.Grid, recent: Recent) -> dict[str, np.ndarray]:
 
 
 def _sums(on: figures.Grid, recent: Recent, which: np.ndarray | slice) -> figures.Sums:
-    sums = figures.application_sums(on)
+    sums = figures.Sums(on, APPLICATION)
     # A second without a row of this application counts all the same.
     sums.add(recent.moments, np.ones(len(recent.moments), np.int64), np.zeros((len(recent.moments), len(APPLICATION))))
     starts = recent.starts[which]

@@ -35,13 +35,7 @@ USED_EVERY = 8640
 
 @dataclass
 class Position:
-    """The ids of the last entries that were recorded.
-
-    Attributes:
-        content: name of what Redis held then (:func:`scheduler.live.content`).
-        last: id by stream.
-        counted: seconds that were counted already.
-    """
+    """The ids of the last entries that were recorded, by stream, of a :func:`scheduler.live.content`."""
 
     content: str = ""
     last: dict[str, str] = field(default_factory=dict)

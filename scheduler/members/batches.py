@@ -31,14 +31,9 @@ Seen = tuple[type[Node] | type[Gateway], int, str]
 
 
 class MemberSecond(NamedTuple):
-    """A member's second of statistics.
+    """A member's second of statistics: the event for browsers, the entry that is stored, the node that sent it, when.
 
-    Attributes:
-        event: name of the event that browsers get.
-        data: the event's content; None: the member only reports that it is there.
-        entry: what is stored.
-        node: id of the node that sent it.
-        stamp: steady stamp of its coming.
+    Without ``data`` the member only reports that it is there.
     """
 
     event: str = ""
@@ -88,12 +83,8 @@ class Batch:
 class Batches:
     """Those of an event loop.
 
-    Attributes:
-        seen: of :data:`Seen`.
-        seconds: of :data:`MemberSecond`.
-        events: names and data of members' seconds, for browsers.
-        came: of lists of devices that came up; an empty one is a member that joined, whose devices plans may have left
-            out.
+    ``came`` has lists of devices that came up; an empty one is a member that joined, whose devices plans may have left
+    out.
     """
 
     def __init__(self) -> None:

@@ -43,11 +43,7 @@ _keys: dict[tuple[type, int, datetime], TokenBucket] = {}
 def issue(member: Node | Gateway, request: str, peer: Peer, channel: str) -> IssuedCertificate:
     """Answer an approved member's request for a certificate; an empty one gets none.
 
-    Args:
-        channel: of the connection that asks; where another one is the member meanwhile, nothing is issued.
-
-    Raises:
-        DatabaseError: nothing was issued.
+    Nothing is issued where another connection than that of ``channel`` is the member meanwhile.
     """
     if not request:
         return IssuedCertificate()

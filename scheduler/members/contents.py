@@ -24,12 +24,12 @@ from registry.models import (
     Variant,
 )
 from scheduler.control.wire import application_spec
-from scheduler.members.standing import COLUMNS, Row
+from scheduler.members.standing import Row
 from scheduler.models import Plan
 from workers.protocol import control, specs
 
 #: columns of members; those of a :class:`Row` come first
-_MEMBER = (*COLUMNS, "pk", "name", "key_hash", "machine", "certificate_lapsed")
+_MEMBER = (*Row._fields, "pk", "name", "key_hash", "machine", "certificate_lapsed")
 
 
 def latest_wire() -> specs.PlanSpec:
@@ -165,7 +165,7 @@ def read() -> Registered:
     return Registered(
         shared,
         rows={
-            (kind, one.pk): Row(*one[: len(COLUMNS)])
+            (kind, one.pk): Row(*one[: len(Row._fields)])
             for kind, some in ((Node, nodes), (Gateway, gateways))
             for one in some
         },

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from registry import clock
@@ -22,16 +22,10 @@ from workers.protocol.specs import DeviceInfo, DeviceState
 
 @transaction.atomic
 def sync(node: Node, infos: Iterable[DeviceInfo], join: JoinNode | None = None) -> bool:
-    """Create and update the node's devices.
+    """Create and update the node's devices; whether some were forgotten, or are divided in another way.
 
     Those that are gone are down until an operator forgets them, except for retired ones, which are deleted. A device's
-    id begins with its node's name: others could be another node's and are left out.
-
-    Args:
-        join: says how its cores are divided.
-
-    Returns:
-        Whether devices were forgotten, or are divided in another way.
+    id begins with its node's name: others could be another node's and are left out. ``join`` has the cores' division.
     """
     infos = [info for info in infos if info.id.startswith(f"{node.name}/")]
     for info in infos:
@@ -79,13 +73,7 @@ def _divided(node: Node, infos: list[DeviceInfo], join: JoinNode) -> bool:
 
 
 class Report(NamedTuple):
-    """The changes that a report contained.
-
-    Attributes:
-        events: for browsers.
-        came: devices that are up now.
-        went: why a plan has to follow others, in words.
-    """
+    """Changes: events for browsers, devices that are up now, and why a plan has to follow others, in words."""
 
     events: list[dict[str, Any]]
     came: list[str]
@@ -156,13 +144,5 @@ def silence(node: Node) -> list[dict[str, Any]]:
     Its devices keep their last state for a while, because a control plane that restarts loses all connections at once
     and the data plane goes on without it.
     """
-    return [
-        {
-            "device": device.ref,
-            "state": device.state,
-            "warm": device.warm,
-            "plan_version": device.plan_version,
-            "detail": "the node is not connected",
-        }
-        for device in node.devices.all()
-    ]
+    rows = node.devices.values("state", "warm", "plan_version", device=F("ref"))
+    return [{**row, "detail": "the node is not connected"} for row in rows]

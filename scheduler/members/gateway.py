@@ -21,14 +21,11 @@ logger = log.get("members")
 
 
 class GatewayLink(AcceptedLink):
-    kind = Gateway
+    kind, decode = Gateway, staticmethod(control.decode_from_gateway)
 
     def __init__(self, *connection) -> None:
         super().__init__(*connection)
         self.reach_stored: tuple[frozenset[str], ...] | None = None
-
-    def decode(self, text: str):
-        return control.decode_from_gateway(text)
 
     async def admitted(self) -> None:
         # The others must let it connect.

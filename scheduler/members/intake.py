@@ -22,12 +22,7 @@ BAD_BURST, BAD_PER_SECOND = 10.0, 0.1
 
 
 class IntakeLimits:
-    """The limits of one connection.
-
-    Attributes:
-        bad: messages that are not valid, so far.
-        surplus: seconds of statistics that were skipped, so far.
-    """
+    """The limits of one connection; ``bad`` messages, and ``surplus`` seconds of statistics skipped, so far."""
 
     def __init__(self) -> None:
         self.bad = self.surplus = 0

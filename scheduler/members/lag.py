@@ -29,14 +29,9 @@ class Lag:
         self._sent_at = now
 
     def report(self, held: str | None, wanted: str, taken_at: float, now: float) -> bool:
-        """Compare what the member held at ``taken_at`` with what it should hold.
+        """Whether to answer a member that held the hash ``held`` at ``taken_at`` with the configuration wanted.
 
-        Args:
-            held: hash of the member's configuration; None: the member does not report it.
-            wanted: hash of the configuration that it should hold.
-
-        Returns:
-            Whether to answer with the configuration that it should hold.
+        ``held`` is None of a member that does not report it.
         """
         if held is None or held == wanted:
             self.since = None
@@ -53,25 +48,3 @@ class Lag:
     def behind_since(self, now: float) -> float | None:
         """Since when it is so far behind that an operator must know."""
         return self.since if self.since is not None and now - self.since >= WARN_AFTER_S else None
-
-
-class Lasting:
-    """Whether a condition has held for ``seconds`` without a break.
-
-    Restarts after it returns True.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._since: float | None = None
-
-    def holds(self, condition: bool, now: float) -> bool:
-        if not condition:
-            self._since = None
-            return False
-        if self._since is None:
-            self._since = now
-        if now - self._since < self._seconds:
-            return False
-        self._since = now
-        return True

@@ -71,6 +71,7 @@ class AcceptedLink:
     """One member's websocket. A kind's messages are its subclass's."""
 
     kind: type[Node] | type[Gateway]
+    decode: Callable[[str], control.FromMember]
 
     def __init__(self, scope: dict[str, Any], send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         self._send = send
@@ -185,12 +186,9 @@ class AcceptedLink:
         return await self.losses.attempt(doing, what, self.member.name)
 
     async def announce(self, doing: Callable[[], Awaitable[None]], what: str) -> bool:
-        """Do what needs Redis, which others would learn without it, too.
+        """Do what needs Redis, which others would learn without it, too; whether it succeeded.
 
         Not while Redis fails: each call would wait for its time-out, and the member for all of them.
-
-        Returns:
-            Whether it succeeded.
         """
         return not troubles.pausing(troubles.REDIS) and await self._attempt(doing(), what)
 
@@ -215,15 +213,8 @@ class AcceptedLink:
     async def _join(self, message: control.Join) -> bool:
         """Whether the member was admitted, if only to wait."""
         try:
-            admitted = await together(
-                admission.admit,
-                self.kind,
-                self.identity,
-                message.name,
-                self.channel_name,
-                message.machine,
-                message.release,
-            )
+            who = self.kind, self.identity, message.name, self.channel_name, message.machine, message.release
+            admitted = await together(admission.admit, *who)
         except admission.Refused as error:
             await self.turn_away(control.CLOSE_UNAUTHORIZED, str(error))
             return False
@@ -332,15 +323,9 @@ class AcceptedLink:
             await live.publish_async("changed", {"kind": self.kind.word, "ref": self.member.name})
             return
         row = await in_thread(standing.row_of)(self.kind, self.member.pk)
-        await live.publish_async(
-            "member",
-            {
-                "kind": self.kind.word,
-                "name": self.member.name,
-                "state": row.state if row is not None else None,
-                "connected": connected,
-            },
-        )
+        state = row.state if row is not None else None
+        member = {"kind": self.kind.word, "name": self.member.name, "state": state, "connected": connected}
+        await live.publish_async("member", member)
 
     # --- to the member ------------------------------------------------------------------------------------------------
 
@@ -385,9 +370,6 @@ class AcceptedLink:
         logger.info("member_left", kind=self.kind.word, name=self.member.name, code=code)
 
     # --- of a kind ----------------------------------------------------------------------------------------------------
-
-    def decode(self, text: str) -> control.FromMember:
-        raise NotImplementedError
 
     def store_join(self) -> None:
         """Store the join message, within the transaction of the admission."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from registry import clock
 from registry.models import Node
 from scheduler import live, telemetry
@@ -13,7 +11,6 @@ from scheduler.members.batches import CAME_S, FIRST_CAME_S, MemberSecond, batche
 from scheduler.members.commits import together
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.contents import Registered
-from scheduler.members.lag import Lasting
 from scheduler.members.link import AcceptedLink
 from scheduler.profiling import dispatch, results
 from workers.protocol import control
@@ -24,15 +21,12 @@ JOBS_DIFFER_S = 3.0
 
 
 class NodeLink(AcceptedLink):
-    kind = Node
+    kind, decode = Node, staticmethod(control.decode_from_node)
 
     def __init__(self, *connection) -> None:
         super().__init__(*connection)
         self.running: dict[int, int] | None = None
-        self.jobs_differ = Lasting(JOBS_DIFFER_S)
-
-    def decode(self, text: str):
-        return control.decode_from_node(text)
+        self.jobs_differ = clock.Unchanged()
 
     def store_join(self) -> None:
         self.divided = devices.sync(self.member, self.join_message.devices, self.join_message)
@@ -63,7 +57,9 @@ class NodeLink(AcceptedLink):
         if stats.jobs is None:
             return
         running = (await configurations().registered()).jobs.get(self.member.pk, {})
-        if self.jobs_differ.holds(running.keys() != set(stats.jobs), time.monotonic()):
+        differ = running.keys() != set(stats.jobs)
+        if self.jobs_differ.ages({"differ": differ})["differ"] >= JOBS_DIFFER_S and differ:
+            self.jobs_differ = clock.Unchanged()
             for message in await in_thread(dispatch.reconcile)(self.member, stats.jobs):
                 await self.say(message)
 

@@ -29,10 +29,6 @@ class Row(NamedTuple):
     certificate_issuer: str = ""
 
 
-#: the columns of a :class:`Row`
-COLUMNS = Row._fields
-
-
 class Standing(Enum):
     APPROVED = "approved"
     PENDING = "waits for an operator's approval"
@@ -43,12 +39,7 @@ class Standing(Enum):
 
 
 def standing(row: Row | None, channel: str, claims: bool) -> Standing:
-    """The standing of a connection.
-
-    Args:
-        row: None: the member was deleted.
-        claims: the connection began with a claim that was not accepted yet.
-    """
+    """The standing of a connection; ``claims``: it began with a claim that was not accepted yet."""
     if row is None or row.state == Member.State.REVOKED:
         return Standing.REVOKED
     if claims and row.channel != channel:
@@ -60,7 +51,7 @@ def standing(row: Row | None, channel: str, claims: bool) -> Standing:
 
 
 def row_of(kind: type[Node] | type[Gateway], pk: int) -> Row | None:
-    found = kind.objects.filter(pk=pk).values_list(*COLUMNS).first()
+    found = kind.objects.filter(pk=pk).values_list(*Row._fields).first()
     return Row(*found) if found is not None else None
 
 

@@ -24,17 +24,7 @@ PINNED, EXCLUDED, FREE = CHOICES = ("pinned", "excluded", "free")
 
 @dataclass(frozen=True)
 class Changes:
-    """Imagined differences to the present problem.
-
-    Attributes:
-        demand_factor: of all applications' arrivals except for those in ``demand``.
-        demand: items/s by application.
-        slo_ms: by application.
-        variants: ``pinned``, ``excluded`` or ``free`` by ``APPLICATION/VARIANT``.
-        add_devices: how many more, by device type.
-        remove_devices: by their names (``NODE/DEVICE``).
-        cordon: nodes by name, whose devices plans leave out.
-    """
+    """As :class:`scheduler.api.promises.ChangesSerializer` describes them."""
 
     demand_factor: float = 1.0
     demand: Mapping[str, float] = field(default_factory=dict)
@@ -112,12 +102,7 @@ def imagined(
     demand: Mapping[str, float] | None = None,
     expected: Mapping[str, float] | None = None,
 ) -> Problem:
-    """The problem as it would be; no changes leave it as it is.
-
-    Args:
-        demand: items/s to plan for by application, where that is another.
-        expected: the forecast without its margin by application, where that is another.
-    """
+    """The problem as it would be, with demand and forecast (``expected``) of applications where these are others."""
     demand, expected = demand or {}, expected or {}
     variants = []
     for variant in problem.variants:

@@ -69,11 +69,7 @@ def of_windows(values: Sequence[float], apart: float = math.inf) -> Interval:
 
 
 def may_miss(held: Iterable[bool]) -> float:
-    """The share of intervals that may miss from now on; 0 or less: none may.
-
-    Args:
-        held: whether past intervals did as they were promised, oldest first.
-    """
+    """The share of intervals that may miss from now on; 0 or less: none may. ``held``: of past ones, oldest first."""
     share = aim = 1.0 - COVERAGE
     for one in held:
         share = min(MOST_MISSES, share + RATE * (aim - (not one)))

@@ -47,10 +47,7 @@ def expectations(found: Simulated, by: Mapping[tuple[str, str], float]) -> dict[
     """Return a simulation's answer as it is stored, by application.
 
     It has ``items_per_s``, and for each figure ``expected``, ``interval`` and ``simulated``, the interval before its
-    correction; None for an accuracy where nothing was in time.
-
-    Args:
-        by: corrections by application and figure.
+    correction (``by`` application and figure); None for an accuracy where nothing was in time.
     """
     stored: dict[str, dict[str, Any]] = {}
     for name, expected in found.applications.items():
@@ -85,12 +82,9 @@ def promise_now(step=None) -> Promise:
 
 
 def compare() -> int:
-    """Store what came of promises whose windows are over and reported; called by upkeep.
+    """Store what came of promises whose windows are over and reported; how many. Called by upkeep.
 
     One is void if what it was made for has changed since.
-
-    Returns:
-        How many.
     """
     waiting = Promise.objects.filter(state=Promise.State.WAITING)
     due = [promise for promise in waiting if clock.age(promise.stamp) >= promise.window_s + REPORTED_S]

@@ -95,12 +95,8 @@ class Snapshot:
     """The demand, the cluster and the arrivals at a question.
 
     Both plans and both simulations of a what-if are for one snapshot, and end by their work, not by time: the same
-    question about the same snapshot has the same answer.
-
-    Attributes:
-        measured: when, as an ISO time.
-        problem: with the plan in force as ``previous``.
-        recorded: arrivals.
+    question about the same snapshot has the same answer. ``measured`` is an ISO time; the problem has the plan in force
+    as ``previous``.
     """
 
     measured: str

@@ -69,13 +69,10 @@ class World:
 
 @dataclass(frozen=True)
 class Expectation:
-    """Expectations of one application in windows like those simulated.
+    """Expectations of one application in windows like those simulated, which have ``items`` together.
 
-    Attributes:
-        items: in all windows together.
-        accuracy: normalised percent, of items in time; None: none was.
-        violations: share (0 to 1) of items that were late or refused.
-        accuracy_interval, violations_interval: where the next window will be.
+    ``accuracy``: normalised percent, of items in time; None: none was. ``violations``: share (0 to 1) of late or
+    refused items. The intervals are where the next window will be.
     """
 
     items: int
@@ -173,21 +170,12 @@ def simulated(world: World, step: Callable[[float], None] | None = None, windows
 
 
 def run_window(
-    world: World,
-    length: int,
-    seed: int,
-    arrivals: Trace | None = None,
-    progress: Callable[[float], None] | None = None,
+    world: World, length: int, seed: int, arrivals: Trace | None = None, progress: Callable[[float], None] | None = None
 ) -> list[tuple[float, float, float]]:
-    """Simulate one window.
+    """Simulate one window: items, items in time and the sum of their accuracies, by application.
 
-    Args:
-        length: seconds, without the :data:`BEFORE_S` before it.
-        arrivals: of both; None: like those recorded.
-        progress: called now and then; what it raises ends the window.
-
-    Returns:
-        Items, items in time and the sum of their accuracies, by application.
+    ``length``: seconds, without the :data:`BEFORE_S` before it; ``arrivals``: of both, None: like those recorded. What
+    ``progress`` raises ends the window.
     """
     window = scenario(world, length, seed)
     if arrivals is not None:

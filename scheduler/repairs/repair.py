@@ -51,18 +51,12 @@ class Action:
 
 @dataclass(frozen=True)
 class Repair:
-    """Something that needs a person.
+    """Something that needs a person, as :class:`scheduler.api.repairs.RepairSerializer` describes it.
 
     Attributes:
-        key: ``KIND:REF``, the same for as long as it lasts.
-        effect: in numbers.
-        since: when it began; None until :mod:`.known` fills in when it was first seen.
-        at_least: it may have begun before ``since``.
+        since: None until :mod:`.known` fills in when it was first seen.
         lasting_s: seconds for which it must have been seen before it is shown.
-        application: the application that it concerns, if it is one.
         shown_to: name of an address; who may not read that does not see the repair.
-        ignorable: whether operators may ignore it.
-        ignored_by: the account that ignores it; empty: nobody.
     """
 
     key: str

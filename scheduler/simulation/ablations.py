@@ -41,16 +41,11 @@ PARTS: dict[str, Mapping[str, Any]] = {
     # A query fits behind all that is scheduled, or nowhere.
     "insertion": {f"{_LATE}.schedule:Schedule._insert": _returns(False)},
     # A batch starts as soon as its device is idle.
-    "waiting": {
-        f"{_LATE}.dispatching:Dispatching._delay_until": lambda _self, _batch, _device, _pressure, now: now,
-    },
+    "waiting": {f"{_LATE}.dispatching:Dispatching._delay_until": lambda _self, _batch, _device, _pressure, now: now},
     # A batch runs with the option with which it was scheduled.
     "upgrades": {f"{_LATE}.dispatching:Dispatching._choose_option": lambda _self, batch, *_arguments: batch.option},
     "sending-ahead": {f"{_LATE}.dispatching:Dispatching._may_send_ahead": _returns(False)},
-    "stragglers": {
-        f"{_LATE}.binding:straggles_at": _returns(INF),
-        f"{_LATE}.dispatching:next_check_at": _returns(INF),
-    },
+    "stragglers": {f"{_LATE}.binding:straggles_at": _returns(INF), f"{_LATE}.dispatching:next_check_at": _returns(INF)},
     "corrections": {"workers.dispatch.latency_correction:LatencyCorrections.learn": _returns(False)},
     "long-batches": {"scheduler.simulation.late:SHARE_OF_SLO": 0.5},
     # Devices keep no more than the plan places.

@@ -24,12 +24,7 @@ MOST_SECONDS = 1e7
 
 @dataclass(frozen=True)
 class Trace:
-    """Arrivals of queries.
-
-    Attributes:
-        times: seconds, ascending.
-        applications: indices into ``names``, one for each time.
-    """
+    """Arrivals: ``times`` (seconds, ascending), and an index into ``names`` for each."""
 
     names: tuple[str, ...]
     times: Sequence[float]

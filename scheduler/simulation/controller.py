@@ -27,11 +27,7 @@ class SimulationError(Exception):
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan and what it asks of each device.
-
-    Attributes:
-        blocked: variants that may not run under this plan.
-    """
+    """A plan, and by device the variants that may not run under it."""
 
     at: float
     problem: Problem

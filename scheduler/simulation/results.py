@@ -152,11 +152,7 @@ class SimulationResults:
         in_time = np.bincount(self._variant[answered & (self._outcome == IN_TIME)], minlength=count)
         late = np.bincount(self._variant[answered & (self._outcome == LATE)], minlength=count)
         return {
-            f"{application}/{name}": {
-                "in_time": int(in_time[index]),
-                "late": int(late[index]),
-                "accuracy": accuracy,
-            }
+            f"{application}/{name}": {"in_time": int(in_time[index]), "late": int(late[index]), "accuracy": accuracy}
             for index, (application, name, accuracy) in enumerate(self.record.variants)
             if in_time[index] or late[index]
         }

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from scheduler.members.lag import ANSWER_AT_LEAST_EVERY_S, ANSWER_EVERY_S, WARN_AFTER_S, Lag, Lasting
+from scheduler.members.lag import ANSWER_AT_LEAST_EVERY_S, ANSWER_EVERY_S, WARN_AFTER_S, Lag
 
 
 @pytest.mark.parametrize("held", ["old", ""])
@@ -56,8 +56,3 @@ def test_a_configuration_that_is_under_way_is_not_repeated():
         assert not lag.report(f"plan {plan - 1}", f"plan {plan}", now, now)
         lag.sent(now + 0.1)
         assert not lag.report(f"plan {plan}", f"plan {plan}", now + 1.0, now + 1.0)
-
-
-def test_a_condition_lasts_only_without_a_break_and_is_reported_once_in_its_time():
-    lasting = Lasting(3.0)
-    assert [lasting.holds(tick != 2, float(tick)) for tick in range(10)] == [*[False] * 6, True, *[False] * 2, True]

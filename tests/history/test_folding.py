@@ -77,7 +77,7 @@ def test_a_bucket_is_the_same_after_it_was_stored(found):
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 1000)), max_size=40), st.integers(1, 40))
 def test_points_hold_what_was_added_and_are_nothing_where_nothing_was(rows, points):
     on = figures.grid(100, 2900, 10, points)
-    sums = figures.application_sums(on)
+    sums = figures.Sums(on, APPLICATION)
     arrived = np.zeros((len(rows), len(APPLICATION)))
     arrived[:, 0] = [count for _, count in rows]
     sums.add(np.array([at for at, _ in rows], int), np.ones(len(rows), int), arrived)
@@ -132,7 +132,7 @@ def test_ratios_are_weighted_by_queries_and_peaks_are_kept():
     for second in (fast, slow):
         add_gateway_second(bucket, {"applications": {"digits": second}})
     on = figures.Grid(0, 10, 1)
-    sums = figures.application_sums(on)
+    sums = figures.Sums(on, APPLICATION)
     sums.add(np.array([0]), np.array([2]), np.array([bucket.total()]))
     shown = figures.application_series(sums)
     assert shown["demand"] == [50.0]

@@ -51,7 +51,7 @@ def buckets(entries: list[dict]) -> dict[int, Bucket]:
 
 
 def series(on: figures.Grid, made: dict[int, Bucket], name: str | None) -> dict[str, list]:
-    sums, nothing = figures.application_sums(on), [0] * len(APPLICATION)
+    sums, nothing = figures.Sums(on, APPLICATION), [0] * len(APPLICATION)
     rows = [one.total() if name is None else one.applications.get(name, nothing) for one in made.values()]
     sums.add(np.array(list(made)), np.array([one.seconds for one in made.values()]), np.array(rows))
     return figures.application_series(sums)

@@ -38,26 +38,9 @@ class DeviceSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = models.Device
-        fields = [
-            "ref",
-            "node",
-            "kind",
-            "type",
-            "description",
-            "cores",
-            "memory_bytes",
-            "endpoint",
-            "gateways",
-            "unreached_by",
-            "unreached_since",
-            "unreachable",
-            "state",
-            "detail",
-            "phase",
-            "warm",
-            "plan_version",
-            "changed",
-        ]
+        fields = ["ref", "node", "kind", "type", "description", "cores", "memory_bytes", "endpoint", "gateways"]
+        fields += ["unreached_by", "unreached_since", "unreachable", "state", "detail", "phase", "warm"]
+        fields += ["plan_version", "changed"]
 
     def get_gateways(self, device: models.Device) -> list[str]:
         return reach.reaching(device, self.context["gateways"])
@@ -152,18 +135,8 @@ class NodeSerializer(MemberMixin, serializers.ModelSerializer):
 
     class Meta:
         model = models.Node
-        fields = [
-            "name",
-            "state",
-            "connected",
-            "cordoned_at",
-            "cordoned_until",
-            "drained",
-            "cpu_devices",
-            "division",
-            *MemberMixin.STANDING,
-            "devices",
-        ]
+        fields = ["name", "state", "connected", "cordoned_at", "cordoned_until", "drained", "cpu_devices", "division"]
+        fields += [*MemberMixin.STANDING, "devices"]
 
 
 class GatewaySerializer(MemberMixin, serializers.ModelSerializer):

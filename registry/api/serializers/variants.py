@@ -34,26 +34,9 @@ class VariantSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = models.Variant
-        fields = [
-            "id",
-            "name",
-            "application",
-            "accuracy",
-            "accuracy_source",
-            "accuracy_normalized",
-            "state",
-            "detail",
-            "pinned",
-            "excluded",
-            "digest",
-            "size_bytes",
-            "opset",
-            "inspection",
-            "alone",
-            "resident_on",
-            "warm_on",
-            "created",
-        ]
+        fields = ["id", "name", "application", "accuracy", "accuracy_source", "accuracy_normalized", "state"]
+        fields += ["detail", "pinned", "excluded", "digest", "size_bytes", "opset", "inspection", "alone"]
+        fields += ["resident_on", "warm_on", "created"]
 
     def get_accuracy_normalized(self, variant: models.Variant) -> float | None:
         return self.context["normalized"].get(variant.pk)
@@ -118,17 +101,8 @@ class ProfileSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = models.Profile
-        fields = [
-            "variant",
-            "application",
-            "device_type",
-            "max_batch",
-            "load_s",
-            "memory_bytes",
-            "measured",
-            "blocked",
-            "latencies",
-        ]
+        fields = ["variant", "application", "device_type", "max_batch", "load_s", "memory_bytes", "measured"]
+        fields += ["blocked", "latencies"]
         extra_kwargs = {
             "blocked": {
                 "help_text": "Why plans leave the variant out on this device type; empty: they do not. "
@@ -147,22 +121,8 @@ class ProfileJobSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = models.ProfileJob
-        fields = [
-            "id",
-            "variant",
-            "application",
-            "device_type",
-            "device",
-            "reason",
-            "state",
-            "phase",
-            "progress",
-            "detail",
-            "attempts",
-            "created",
-            "started",
-            "finished",
-        ]
+        fields = ["id", "variant", "application", "device_type", "device", "reason", "state", "phase", "progress"]
+        fields += ["detail", "attempts", "created", "started", "finished"]
 
 
 class ProfileJobsSerializer(serializers.Serializer):

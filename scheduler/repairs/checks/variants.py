@@ -93,10 +93,7 @@ def blocked(facts: Facts) -> Iterator[Repair]:
             if not profile.blocked or profile.device_type not in types or variant.excluded:
                 continue
             crashed = Fault.objects.filter(
-                variant=variant.pk,
-                device_type=profile.device_type,
-                cause=Fault.Cause.CRASHED,
-                at__gte=profile.measured,
+                variant=variant.pk, device_type=profile.device_type, cause=Fault.Cause.CRASHED, at__gte=profile.measured
             )
             yield Repair(
                 key=f"blocked:{variant}:{profile.device_type}",

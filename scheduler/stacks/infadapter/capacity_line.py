@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, linear_regression
 
 #: cores that the line is fitted to where these were measured (InfAdapter, Section 5, "Profiling methodology")
 FITTED_CORES = (1, 2, 4, 8, 16)
@@ -25,22 +26,14 @@ class CapacityLine:
 
 
 def fitted(points: Sequence[tuple[int, float]]) -> CapacityLine:
-    """Fit a line to points (cores, items/s) by least squares.
+    """Fit a line to one or more points (cores, items/s) by least squares.
 
     The line is fitted to the points at :data:`FITTED_CORES`, or to all of them where fewer than two are there. It goes
     through the origin for a single one.
-
-    Args:
-        points: at least one.
     """
     chosen = [point for point in points if point[0] in FITTED_CORES]
-    if len(chosen) < 2:
-        chosen = list(points)
-    count = len(chosen)
-    mean_cores = sum(cores for cores, _ in chosen) / count
-    mean_rate = sum(rate for _, rate in chosen) / count
-    spread = sum((cores - mean_cores) ** 2 for cores, _ in chosen)
-    if spread == 0:
-        return CapacityLine(0.0, mean_rate / mean_cores)
-    slope = sum((cores - mean_cores) * (rate - mean_rate) for cores, rate in chosen) / spread
-    return CapacityLine(mean_rate - slope * mean_cores, slope)
+    cores, rates = zip(*(chosen if len(chosen) > 1 else points), strict=True)
+    if len(set(cores)) == 1:
+        return CapacityLine(0.0, fmean(rates) / cores[0])
+    slope, intercept = linear_regression(cores, rates)
+    return CapacityLine(intercept, slope)

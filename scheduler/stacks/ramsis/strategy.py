@@ -122,10 +122,7 @@ def _solve(problem: Problem, make: MakePolicies, why: str, lengths: int | None =
             residents[device] = tuple(variant.id for variant in group.residents)
     served = sum(p.rate for p in base.placements)
     return replace(
-        base,
-        residents=residents,
-        policies=tuple(policies),
-        accuracy=accuracy / served if served > 0 else base.accuracy,
+        base, residents=residents, policies=tuple(policies), accuracy=accuracy / served if served > 0 else base.accuracy
     )
 
 

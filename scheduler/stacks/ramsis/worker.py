@@ -57,10 +57,7 @@ class Worker:
 
 
 def worker(
-    slo_s: float,
-    variants: Sequence[WorkerVariant],
-    lengths: int | None = LENGTHS,
-    queue: int = QUEUE,
+    slo_s: float, variants: Sequence[WorkerVariant], lengths: int | None = LENGTHS, queue: int = QUEUE
 ) -> Worker | None:
     """Make a worker with the undominated variants.
 

@@ -23,7 +23,6 @@ from scheduler.control.wire import wire_plan
 from scheduler.models import MOST_DETAIL, Plan, kept_inputs
 from scheduler.stacks import strategies
 from workers import log
-from workers.protocol import specs
 
 logger = log.get("planner")
 
@@ -35,8 +34,8 @@ def make_plan(
 
     None where there is nothing to plan (no device, or no application with a ready variant and nothing that the plan in
     force keeps loaded): that plan stays, since a control plane that just started may not have received its nodes'
-    reports yet. It stays, too, where a regular plan would repeat it. The plan is one that passes verification, though
-    the strategy's own answer may not (:attr:`Plan.refused`).
+    reports yet. The plan is one that passes verification, though the strategy's own answer may not
+    (:attr:`Plan.refused`).
 
     Args:
         lease: under which it is stored; None: nobody else plans.
@@ -47,20 +46,17 @@ def make_plan(
         LeaseLost: another process plans now; nothing was stored.
     """
     problem, devices = present_problem(observed)
-    latest = Plan.objects.only("stack", "inputs", "allocation", "changed").first()
+    latest = Plan.objects.only("stack", "inputs", "allocation").first()
     resides = latest is not None and latest.allocation["placements"]
     if not problem.devices or not (problem.applications or resides):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
     stack = choices.current()
-    used = {device.ref for device in devices}
-    named = sorted([*devices, *(one for one in idle_devices() if one.ref not in used)], key=lambda device: device.ref)
-    previous = in_force(stack.name, latest)
-    if trigger == Plan.Trigger.PERIOD and previous is not None and _repeats(latest, previous, problem, named):
-        return None
-    with_previous = dataclasses.replace(problem, previous=previous, at_s=clock.steady())
+    with_previous = dataclasses.replace(problem, previous=in_force(stack.name, latest), at_s=clock.steady())
     allocation = verified(with_previous, strategies.get(stack.strategy))
-    plan = _row(trigger, detail, stack.name, problem, allocation, named)
+    used = {device.ref for device in devices}
+    idle = [device for device in idle_devices() if device.ref not in used]
+    plan = _row(trigger, detail, stack.name, problem, allocation, [*devices, *idle])
     plan.changed = trail.changed(latest, plan)
     _store(plan, lease)
     logger.info(
@@ -84,13 +80,17 @@ def present_problem(observed: dict[str, float] | None = None) -> tuple[Problem, 
     """The problem as of now, without what is in force, and its devices."""
     devices = available_devices()
     seconds = telemetry.gateway_seconds(HISTORY_S + 1)
-    active = registry.Application.objects.filter(state=registry.Application.State.ACTIVE)
-    names = list(active.values_list("name", flat=True))
-    demand = estimated(telemetry.sum_arrivals(seconds), names, int(clock.wall()), observed)
+    demand = _demand(seconds, observed)
     asked_for = telemetry.sizes_arrived(sizes.ASKED_FOR_S)
     mixes = sizes.mixes(telemetry.arrivals_by_size(seconds), asked_for, clock.wall())
     problem = assemble(demand.planned, devices, mixes, demand.expected)
     return problem, devices
+
+
+def _demand(seconds: list[dict[str, Any]], observed: dict[str, float] | None) -> Estimates:
+    active = registry.Application.objects.filter(state=registry.Application.State.ACTIVE)
+    names = list(active.values_list("name", flat=True))
+    return estimated(telemetry.sum_arrivals(seconds), names, int(clock.wall()), observed)
 
 
 def estimated(
@@ -115,30 +115,19 @@ def in_force(stack: str, latest: Plan | None) -> Allocation | None:
         return None
 
 
-def _repeats(latest: Plan, made: Allocation, problem: Problem, devices: list[registry.Device]) -> bool:
-    """Whether another plan would say what the latest one says, which itself said what the one before it says."""
-    # A strategy that was refused, ran out of time, or waits before it removes something is asked again.
-    if latest.changed or made.refused or made.cut_short or made.surplus_since:
-        return False
-    # Strategies read the rates of the plan in force, too.
-    before = trail.before(latest)
-    if before is None or before.allocation["placements"] != latest.allocation["placements"]:
-        return False
-    stored = builtins(problem)
-    # Problems are megabytes, and mostly differ by their demand.
-    if latest.inputs != kept_inputs(stored) or latest.problem != stored:
-        return False
-    wire = wire_plan(latest.pk, problem, made, devices, latest.stack, requested_variants.current())
-    return wire == msgspec.convert(latest.wire, specs.PlanSpec)
-
-
 def _row(
-    trigger: str, detail: str, stack: str, problem: Problem, allocation: Allocation, devices: list[registry.Device]
+    trigger: str,
+    detail: str,
+    stack: str,
+    problem: Problem,
+    allocation: Allocation,
+    devices: list[registry.Device],
 ) -> Plan:
     """Return the plan's row, without its version.
 
     It is made before the transaction that stores it, since that holds up other writers.
     """
+    ordered = sorted(devices, key=lambda d: d.ref)
     stored = builtins(problem)
     return Plan(
         trigger=trigger,
@@ -147,7 +136,7 @@ def _row(
         problem=stored,
         inputs=kept_inputs(stored),
         allocation=builtins(dataclasses.replace(allocation, policies=())),
-        wire=msgspec.to_builtins(wire_plan(0, problem, allocation, devices, stack, requested_variants.current())),
+        wire=msgspec.to_builtins(wire_plan(0, problem, allocation, ordered, stack, requested_variants.current())),
         status=allocation.status,
         accuracy=allocation.accuracy,
         demand=sum(application.demand for application in problem.applications),

@@ -89,22 +89,6 @@ def test_one_request_waits_and_the_others_are_notified(digits):
     assert requests.request_plan("change", "third")
 
 
-def test_a_regular_plan_that_would_repeat_the_one_in_force_is_left_out(digits):
-    assert [make_plan("period").changed for _ in range(2)] == [True, False]
-    before = Plan.objects.first()
-    tasks.plan("period")
-    assert Plan.objects.first() == before and requests.demand() is None
-    # A plan that somebody asks for is made.
-    tasks.plan("manual")
-    assert Plan.objects.first().pk == before.pk + 1
-    # Members must learn of other things than the problem has.
-    Device.objects.filter(ref="box/cpu0").update(endpoint="unix:/run/another.sock")
-    assert make_plan("period").wire["devices"][0]["endpoint"] == "unix:/run/another.sock"
-    assert make_plan("period") is None
-    arrive("digits", 20)
-    assert make_plan("period").demand > 20
-
-
 def test_nothing_is_planned_without_devices_and_the_plan_in_force_stays(digits):
     before = make_plan("manual")
     Node.objects.update(**seen(ago=300))

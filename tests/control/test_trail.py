@@ -71,7 +71,7 @@ def test_a_lost_device_and_left_out_demand_are_said_first(digits):
 
 
 def test_plans_that_move_nothing_are_marked_so(digits):
-    assert [make_plan("manual").changed for _ in range(3)] == [True, False, False]
+    assert [make_plan("period").changed for _ in range(3)] == [True, False, False]
     trail = trail_of(Plan.objects.first())
     assert trail.moves == [] and trail.limit == []
     assert "no device changed" in trail.sentence and "stays at 100.0%" in trail.sentence
@@ -85,7 +85,7 @@ def test_a_plan_is_explained_for_as_long_as_it_is_kept(digits, monkeypatch):
     plan = make_plan("burst", "digits")
     explained = trail_of(plan)
     for _ in range(2):
-        make_plan("manual")
+        make_plan("period")
     retention.enforce()
     plan = Plan.objects.get(pk=plan.pk)
     assert plan.problem == {} and trail_of(plan) == explained

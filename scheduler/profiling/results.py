@@ -175,15 +175,19 @@ def drifted(node: Node, message: control.Drift) -> None:
     pause = timedelta(seconds=DRIFT_PAUSE_S)
     if profile is None or timedelta(0) <= timezone.now() - profile.measured < pause:
         return
-    if _others_run_as_profiled(device):
-        # The device is slow, not the profile wrong.
+    if _slow(device, variant):
         return
     logger.info("drift", device=device.ref, variant=str(variant), ratio=round(message.ratio, 2))
     if order(variant, ProfileJob.Reason.DRIFT, [device.type]):
         order_next()
 
 
-def _others_run_as_profiled(device: Device) -> bool:
+def _slow(device: Device, variant: Variant) -> bool:
+    """Whether the device is slow, not the profile wrong.
+
+    Others of the type show it that run the variant as profiled; where none runs it, others that run anything so, unless
+    the device does, too.
+    """
     others = set(Device.objects.filter(type=device.type).exclude(pk=device.pk).values_list("ref", flat=True))
     ratios = {
         (stats["device"], ran["variant"]): ran["drift"]
@@ -192,7 +196,11 @@ def _others_run_as_profiled(device: Device) -> bool:
         for ran in stats.get("variants", ())
         if ran.get("drift")
     }
-    return any(ref in others and ratio <= AS_PROFILED for (ref, _), ratio in ratios.items())
+    same = [ratio for (ref, ran), ratio in ratios.items() if ref in others and ran == variant.pk]
+    if same:
+        return min(same) <= AS_PROFILED
+    as_profiled = {ref for (ref, ran), ratio in ratios.items() if ran != variant.pk and ratio <= AS_PROFILED}
+    return bool(as_profiled & others) and device.ref not in as_profiled
 
 
 def order_next() -> None:

@@ -99,6 +99,9 @@ class LimitedKey:
     def second(self, elsewhere: int, fronts: int) -> None:
         self._rows.clear()
         self._counts.append((self.asked, elsewhere))
+        if len(self._counts) > 2 and self._counts[0] == (0, 0):
+            # The others began before this front.
+            self._counts.popleft()
         # A front that was started again counts from 0.
         here, there = [max(0, now - before) for before, now in zip(self._counts[0], self._counts[-1], strict=True)]
         if fronts > 1 and (here or there):

@@ -42,6 +42,8 @@ from .totals import added
 
 logger = log.get("gateway.remote_front")
 
+#: totals of ended fronts that are kept apart, so that one that connects again is counted once
+MOST_ENDED = 16
 #: a front in the core's own process counts from 1
 _ids = itertools.count(2**48)
 
@@ -171,7 +173,6 @@ class Fronts:
         self._reported = CoreStatus()
         self._fronts: dict[FrameConnection, RemoteFront] = {}
         self._stats: list[dict[str, ApplicationStats]] = []
-        #: totals of this box's fronts that have ended
         #: totals of fronts whose connections ended, by their process
         self._ended: dict[float, FrontTotals] = {}
         self._server: asyncio.Server | None = None
@@ -274,6 +275,10 @@ class Fronts:
         if front is not None:
             front.lost()
             self._ended[front.totals.began] = front.totals
+            if len(self._ended) > MOST_ENDED:
+                # A front connects again within seconds, or never.
+                oldest = [self._ended.pop(began) for began in list(self._ended)[:2]]
+                self._ended = {0.0: added(oldest), **self._ended}
             logger.warning("front_lost", name=connection.peer.name, reason=str(error or ""))
 
 

@@ -138,7 +138,10 @@ class OwnCertificate:
     def _authority(self) -> Authority:
         """The authority, made if there is none; a replacement that was cut off is completed."""
         if (cut_off := disk.read(self._next_file)) is not None:
-            self._store(Authority.load(cut_off))
+            try:
+                self._store(Authority.load(cut_off))
+            except CertificateError as error:
+                raise CertificateError(f"{self._next_file}: {error}") from None
             self._next_file.unlink()
         stored, shown = disk.read(self.authority_key_file), disk.read(self.authority_file)
         if shown is None:

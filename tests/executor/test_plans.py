@@ -94,6 +94,16 @@ async def test_the_old_variant_stays_until_the_new_one_is_warm_and_the_core_has_
     assert result.variant == "v2"
 
 
+async def test_a_variant_that_leaves_the_plan_runs_the_batches_that_name_it(executor, tiny_models):
+    quick, medium = tiny_models["quick"], tiny_models["medium"]
+    gateway = await executor.applied(1, [resident(variant(1, medium, accuracy=95.0))], [application()], [medium])
+    executor.apply(2, [resident(variant(2, quick, accuracy=80.0))], [application()], [quick])
+    await gateway.next(ExecutorState, lambda state: state.plan_version == 2)
+    gateway.connection.send(Moved(2))
+    answers = await asyncio.gather(gateway.query(rows(1), variant=2), gateway.query(rows(1), variant=1))
+    assert [result.variant for result, _ in answers] == ["v2", "v1"]
+
+
 async def test_a_new_plan_is_reported_before_anything_of_it_is_loaded(executor, tiny_models):
     quick, medium = tiny_models["quick"], tiny_models["medium"]
     gateway = await executor.applied(1, [resident(variant(1, quick))], [application()], [quick])

@@ -259,6 +259,15 @@ def test_active_first_leaves_interfered_and_overloaded_devices_alone_while_anoth
     world.check_all_ended()
 
 
+def test_the_same_device_again_is_better_than_none():
+    world = World()
+    world.device("x", menus(EXACT))
+    query = world.ask()
+    world.decline("x")
+    world.run()
+    assert query.ended == ["dispatched"] * 2
+
+
 def test_a_device_that_the_plan_gives_no_rate_serves_where_the_planned_one_declined():
     world = World()
     world.device("x", menus(option("exact", 40, 99, rate=10.0)))

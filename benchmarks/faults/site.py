@@ -70,10 +70,10 @@ class Site:
     # --- life ---
 
     def place(self) -> None:
-        pass
+        """Make the place; raises Skipped where this machine cannot."""
 
     def clear(self) -> None:
-        pass
+        """Remove what :meth:`place` made."""
 
     def open(self) -> None:
         """Start the appliance, register applications and wait until both protocols answer."""

@@ -47,7 +47,7 @@ class Run:
     def measure(self) -> dict[str, object]:
         with self._site as site, site.rest() as self._rest:
             site.write(self._options.applications, 0)
-            # Of those with workers, a worker, which is younger.
+            # The last is the youngest: where a role has workers, one of them.
             pids = {role: site.processes(role)[-1].pid for role in ROLES}
             asking = Sampling([(self._ask, EVERY_S)])
             self._members = site.join(self._nodes, self.devices)

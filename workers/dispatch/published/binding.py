@@ -32,12 +32,10 @@ TIMER_SLACK_S = 0.002
 
 
 class PublishedBinding:
-    """A binding with a router, queues on devices, and batch policies.
-
-    Implements :class:`..binding.Binding`. There is a queue for each device and application.
+    """Implements :class:`..binding.Binding`.
 
     Args:
-        create_policy: makes the batch policy of a queue.
+        create_policy: makes the batch policy of a queue, of which each device has one by application.
         slack_s: how late the caller may call :meth:`wake`; 0 under a virtual clock.
     """
 
@@ -82,9 +80,7 @@ class PublishedBinding:
     def device_changed(
         self, device: Hashable, now: float, up: bool | None = None, busy_until: float | None = None
     ) -> Decisions:
-        """Update a device; queries leave it for another one if other work holds it.
-
-        See :class:`..binding.Binding`. They leave only if another device is free.
+        """See :class:`..binding.Binding`; queries leave a device that other work holds, if another is free.
 
         Raises:
             ValueError: ``busy_until`` is no finite time; nothing is changed then.

@@ -1,7 +1,4 @@
-"""Clipper's batching: additive increase, multiplicative decrease.
-
-Source: Clipper, NSDI 2017, Section 4.3.1.
-"""
+"""Clipper's batching: additive increase, multiplicative decrease (NSDI 2017, Section 4.3.1)."""
 
 from __future__ import annotations
 

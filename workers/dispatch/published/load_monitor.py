@@ -1,7 +1,4 @@
-"""Loads as moving averages. Pure.
-
-An application's load is the average over 500 ms (RAMSIS, Section 6).
-"""
+"""Loads as moving averages. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ WINDOW_S, SLOTS, LEAST_S = 0.5, 50, 0.1
 
 
 class LoadMonitor:
-    """Rows/s of the last 500 ms, or of another window. Time must not go back."""
+    """Rows/s of the last 500 ms (RAMSIS, Section 6), or of another window. Time must not go back."""
 
     __slots__ = ("_began", "_least_s", "_slot", "_slots", "_sum", "_window_s")
 

@@ -1,7 +1,4 @@
-"""Nexus' early drop: some queries are dropped so that others get full batches.
-
-Source: Nexus, SOSP 2019, Section 6.3.
-"""
+"""Nexus' early drop: some are dropped so that others get full batches (SOSP 2019, Section 6.3)."""
 
 from __future__ import annotations
 
@@ -12,9 +9,7 @@ from .policy import BatchPolicy, Decision, QueueView, Waiting
 
 
 class NexusPolicy(BatchPolicy):
-    """Slides a window over the queue, and runs the first window that is punctual.
-
-    The window is of the target batch size.
+    """Runs the first window of the queue that is punctual, of the target batch size.
 
     The window starts at the first query of the queue, in deadline order, and holds as many as the target batch takes,
     or all that wait if they are fewer. If its first query has time for the whole window, that batch runs; otherwise

@@ -55,8 +55,6 @@ class QueueView(msgspec.Struct, frozen=True):
         candidates: at least one; the first is the default choice, planned ones come before others.
         serve_late: answer all queries, those that can be in time first; False: refuse what cannot be in time.
         slack_s: how late timers may be; a policy that waits must be ready that much earlier.
-        policies: which variant to run by load, queue and slack; None: the plan has none.
-        load: of the application, on all devices.
     """
 
     now: float

@@ -82,15 +82,11 @@ def _candidate(option: ServingOption, latency: Callable[[ServingOption], Latency
 
 
 class ApplicationQueue:
-    """Queries of an application that wait for a device.
-
-    They are ordered by (deadline, id), in parts by what may run together.
+    """Queries of an application that wait for a device, by (deadline, id), in parts that may run together.
 
     Args:
         permitted: ids of the only variants that may answer them; None: all.
-        policy: decides which of them run, and when.
         load: of the application, on all devices.
-
     Attributes:
         ran_at: when its latest batch was sent.
     """

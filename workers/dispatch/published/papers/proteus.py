@@ -1,7 +1,4 @@
-"""Proteus' adaptive batching, which is proactive and non-work-conserving.
-
-Source: Proteus, Section 5.
-"""
+"""Proteus' adaptive batching, which waits on purpose (Proteus, Section 5)."""
 
 from __future__ import annotations
 
@@ -14,14 +11,12 @@ from ..policy import BatchPolicy, Decision, QueueView
 
 
 class ProteusPolicy(BatchPolicy):
-    """Waits on purpose for a larger batch, until the first query is nearly late.
-
-    It starts just before the first query would be in danger.
+    """Waits for a larger batch until just before the first query would be in danger.
 
     With q rows queued it waits for one more until T_max_wait(q+1) = T_exp(1) - T_process(q+1), less ``slack_s``, and
-    then runs what there is. It runs at once what cannot grow: a full batch, or one behind which
-    the next query does not fit. Where the queue holds more than the first query can wait for, the largest prefix that
-    ends by its deadline runs: no query is late that a smaller batch would have served in time.
+    then runs what there is. It runs at once what cannot grow: a full batch, or one behind which the next query does not
+    fit. Where the queue holds more than the first query can wait for, the largest prefix that ends by its deadline
+    runs: no query is late that a smaller batch would have served in time.
 
     Exactly the hopeless are dropped (see ``forming``). Where late ones are served, they run while the queue waits on
     purpose, if they are done before the wait ends; as fill of a batch that leaves no viable one behind; or when nothing

@@ -1,7 +1,4 @@
-"""Accuracy and throughput of an application by device type.
-
-The frontier, the present mix, and consequences of another SLO.
-"""
+"""Accuracy and throughput of an application by device type, and consequences of another SLO."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Plans with their inputs, operators' choices, leases, promises and repairs.
-
-Choices are for the control loop, and leases are on its work. What-ifs and what is known of repairs are kept here, too.
-"""
+"""Plans with their inputs, operators' choices, leases, promises, what-ifs and known repairs."""
 
 from __future__ import annotations
 

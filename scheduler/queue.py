@@ -1,7 +1,4 @@
-"""Sending tasks by name.
-
-Code that asks for work need not know the code that does it.
-"""
+"""Sending tasks by name: code that asks for work need not know the code that does it."""
 
 from __future__ import annotations
 
@@ -13,8 +10,5 @@ EXPIRES_S = 30.0
 
 
 def send(task: str) -> None:
-    """Queue a task by its registered name, once the current transaction is committed.
-
-    Outside of a transaction it is queued at once.
-    """
+    """Queue a task by its registered name, once the current transaction is committed."""
     transaction.on_commit(lambda: current_app.send_task(task, expires=EXPIRES_S))

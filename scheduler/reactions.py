@@ -1,7 +1,4 @@
-"""The scheduler's reactions to changes of the registry.
-
-They are connected in :mod:`scheduler.apps`.
-"""
+"""The scheduler's reactions to changes of the registry (connected in :mod:`scheduler.apps`)."""
 
 from __future__ import annotations
 

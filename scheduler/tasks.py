@@ -1,7 +1,4 @@
-"""Celery's entry points: parse, call, log.
-
-Tasks take ids and tolerate missing rows.
-"""
+"""Celery's entry points: parse, call, log. Tasks take ids and tolerate missing rows."""
 
 from __future__ import annotations
 
@@ -75,10 +72,7 @@ def webhook(pk: int, text: str, attempt: int = 0) -> None:
 
 @shared_task(name="scheduler.history")
 def history() -> None:
-    """Record what the statistics in Redis have beyond the history.
-
-    It needs no lease: see the module.
-    """
+    """Record what the statistics in Redis have beyond the history; it needs no lease."""
     from scheduler.history import recording
 
     recording.record()

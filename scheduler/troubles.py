@@ -1,7 +1,4 @@
-"""Trouble with Redis or the database, as this process meets it.
-
-The console and the log show it, and it pauses work that would be futile.
-"""
+"""Trouble with Redis or the database, as this process meets it, for console, log and pauses."""
 
 from __future__ import annotations
 

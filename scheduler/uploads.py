@@ -1,7 +1,4 @@
-"""Uploads under way in Redis.
-
-Every console thus shows them and every owner can end them.
-"""
+"""Uploads under way, in Redis: every console shows them, and every owner can end them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Webhook deliveries in the background.
-
-A few are sent at once; failed ones are tried again later. The queue is bounded.
-"""
+"""Webhook deliveries in the background: a few at once, failed ones again later, a bounded number."""
 
 from __future__ import annotations
 

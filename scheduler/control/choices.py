@@ -25,10 +25,7 @@ def default() -> str:
 
 
 def chosen() -> str | None:
-    """Return the stack that operators chose.
-
-    None: none was chosen, or one that no cluster can serve with (any more).
-    """
+    """The stack that operators chose; None: none, or one that no cluster can serve with (any more)."""
     row = Choice.objects.filter(setting=SETTING).first()
     if row is None:
         return None

@@ -155,10 +155,7 @@ def _with_trend(level: np.ndarray, trend: np.ndarray) -> np.ndarray:
 
 
 def _expected_variance(mean: np.ndarray, horizon: int, noise: float) -> np.ndarray:
-    """Return the variance of a forecast's error.
-
-    It adds the Poisson noise of the period and of the estimate to the drift of the rate meanwhile.
-    """
+    """The variance of a forecast's error: Poisson noise of period and estimate, and drift."""
     mean = np.maximum(mean, 1.0)
     return mean * (1.0 / horizon + noise) + (DRIFT * mean) ** 2 * (horizon + 5.0) / 15.0
 

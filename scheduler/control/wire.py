@@ -1,7 +1,4 @@
-"""Wire format of plans: specs of applications and variants, and plans.
-
-A plan is made from an allocation.
-"""
+"""Wire format of plans, made from allocations, and of applications and variants."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ def application_spec(
 
 
 def points_of(variants: Iterable[int]) -> dict[int, tuple[specs.ProfilePoint, ...]]:
-    """Read the profiles of many variants (ids) with all size classes, by profile id.
-
-    It takes one query, and no model's instance for each of thousands of points.
-    """
+    """Profiles of variants (ids) with all size classes, by profile id: one query, no model instances."""
     columns = ("profile", "batch", "p50_ms", "p95_ms", "mean_ms", "samples", "size")
     rows = registry.ProfileLatency.objects.filter(profile__variant__in=variants)
     found: dict[int, list[specs.ProfilePoint]] = {}

@@ -1,7 +1,4 @@
-"""Buckets as the bytes of a row. Pure.
-
-The bytes are names' numbers, then columns of whole numbers, compressed.
-"""
+"""Buckets as the bytes of a row: names' numbers, then columns of numbers, compressed. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The history of any range.
-
-It is read from Redis where the range is short and recent, else from rows of the tier that fits.
-"""
+"""The history of any range: from Redis where it is short and recent, else from a tier's rows."""
 
 from __future__ import annotations
 

@@ -40,10 +40,7 @@ def latest_wire() -> specs.PlanSpec:
 
 @functools.lru_cache(maxsize=1)
 def _plan(text: str) -> specs.PlanSpec:
-    """Return the plan of this JSON.
-
-    It is read every few seconds and rarely another one, and decoding megabytes takes far longer than comparing them.
-    """
+    """The plan of this JSON, read every few seconds: decoding takes far longer than comparing."""
     return specs.PlanSpec(version=0) if text == "{}" else msgspec.json.decode(text, type=specs.PlanSpec)
 
 
@@ -118,10 +115,7 @@ def _limits(key: ApiKey) -> control.KeyLimits:
 
 
 def read() -> Registered:
-    """Read each table once.
-
-    An idle control plane does little else: it is read every few seconds.
-    """
+    """Read each table once: an idle control plane does little else."""
     nodes = Node.objects.order_by("id").values_list(*_MEMBER, "cordoned_at", "cpu_devices", named=True)
     # An id is given once, in the order of joining, and a member keeps it: so it ranks gateways, whichever of them come
     # and go.

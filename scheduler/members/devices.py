@@ -1,7 +1,4 @@
-"""Updates of a node's devices in the registry by its daemon's reports.
-
-Synchronous.
-"""
+"""Updates of a node's devices in the registry by its daemon's reports. Synchronous."""
 
 from __future__ import annotations
 

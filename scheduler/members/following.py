@@ -1,7 +1,4 @@
-"""Whether a member has joined and follows the plan in force.
-
-The reasons say why, where it does not.
-"""
+"""Whether a member has joined and follows the plan in force, with the reasons where not."""
 
 from __future__ import annotations
 
@@ -11,10 +8,7 @@ from scheduler.models import Plan
 
 
 def lacking(kind: type[Node] | type[Gateway], name: str) -> list[str]:
-    """Return the reasons why the member does not serve as it should.
-
-    Empty: it does. A cordoned node only has to be there, with its devices up.
-    """
+    """Why the member does not serve as it should. A cordoned node only has to be there, devices up."""
     word = kind.word
     member = kind.objects.filter(name=name).first()
     if member is None:

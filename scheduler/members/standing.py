@@ -1,7 +1,4 @@
-"""A connection's standing: what it is to its member now, by the registry.
-
-Synchronous: call it in a thread.
-"""
+"""A connection's standing: what it is to its member now, by the registry. Synchronous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,1 @@
-"""Profile jobs, ordered from nodes and stored with their results.
-
-:mod:`.dispatch` orders them, :mod:`.results` stores their results.
-"""
+"""Profile jobs: :mod:`.dispatch` orders them from nodes, :mod:`.results` stores their results."""

@@ -1,7 +1,4 @@
-"""Devices' reports on profile jobs: progress, results, failures, drift.
-
-Synchronous.
-"""
+"""Devices' reports on profile jobs: progress, results, failures, drift. Synchronous."""
 
 from __future__ import annotations
 

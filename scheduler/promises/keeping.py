@@ -1,7 +1,4 @@
-"""Promises that are kept.
-
-They are stored for the plan in force, and compared with what came.
-"""
+"""Promises for the plan in force: stored, and compared with what came."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A promise by simulation. Pure.
-
-Short windows of arrivals like those that came are simulated under the plan in question.
-"""
+"""A promise by simulation of short windows of arrivals like those that came. Pure."""
 
 from __future__ import annotations
 
@@ -69,10 +66,9 @@ class World:
 
 @dataclass(frozen=True)
 class Expectation:
-    """Expectations of one application in windows like those simulated, which have ``items`` together.
+    """An application's figures in all windows together, with intervals for the next window.
 
-    ``accuracy``: normalised percent, of items in time; None: none was. ``violations``: share (0 to 1) of late or
-    refused items. The intervals are where the next window will be.
+    ``accuracy``: normalised percent, of items in time; None: none was. ``violations``: share (0 to 1) of items.
     """
 
     items: int

@@ -1,8 +1,4 @@
-"""Readings that upkeep takes of this box.
-
-They are the free bytes of the disk, and the wall clock beside the steady one. They are kept in Redis with steady
-stamps, and start again after a boot.
-"""
+"""Readings that upkeep takes of this box, kept in Redis with steady stamps: they end with a boot."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The registry of switches: late binding and the plan search without one part.
-
-Simulations ask for it; the live system knows none of this.
-"""
+"""Late binding and the plan search without one part: switches that simulations alone know."""
 
 from __future__ import annotations
 

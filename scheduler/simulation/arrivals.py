@@ -1,7 +1,4 @@
-"""Arrivals and their times.
-
-They are read from a trace, or generated from a description and a seed.
-"""
+"""Arrivals: read from a trace, or generated from a description and a seed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The controller of a simulation: from what has arrived to the next plan.
-
-It uses the live system's own functions.
-"""
+"""A simulation's controller: from what has arrived to the next plan, by the live functions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Queries, variants, and simulated devices. No clock.
-
-Devices run the batches dispatched to them and load variants.
-"""
+"""Queries, variants, and devices that run dispatched batches and load variants. No clock."""
 
 from __future__ import annotations
 

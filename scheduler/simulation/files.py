@@ -1,7 +1,4 @@
-"""The files of finished simulations.
-
-They are written aside first, so that a folder never holds half a result.
-"""
+"""The files of finished simulations, written aside first: a folder never holds half a result."""
 
 from __future__ import annotations
 

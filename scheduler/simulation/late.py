@@ -1,8 +1,4 @@
-"""Late binding of a simulation.
-
-The live binding holds queries, and dispatches batches to devices that are nearly free. A simulated device runs what it
-is dispatched, and loads what the plan wants there when it can best be spared.
-"""
+"""Late binding of a simulation: devices load what the plan wants when they can best be spared."""
 
 from __future__ import annotations
 

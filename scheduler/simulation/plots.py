@@ -1,7 +1,4 @@
-"""The plots of simulations over time, as the papers draw them.
-
-Identical input gives identical bytes.
-"""
+"""The plots of simulations over time; identical input gives identical bytes."""
 
 from __future__ import annotations
 

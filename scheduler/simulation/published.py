@@ -1,8 +1,7 @@
-"""Published stacks: a router chooses a device when a query arrives.
+"""Published stacks of a simulation: devices load all that is planned there before they serve.
 
-The batch policies of its queue do the rest. A device loads whatever is planned there before it serves again. Where the
-scenario makes before it breaks, devices that nothing uses load first, and the old plan stays in force until they are
-ready.
+Where the scenario makes before it breaks, devices that nothing uses load first, and the old plan stays in force until
+they are ready.
 """
 
 from __future__ import annotations

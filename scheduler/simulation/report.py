@@ -1,7 +1,4 @@
-"""One self-contained HTML page of a simulation or of several.
-
-Images are embedded, nothing is fetched.
-"""
+"""A self-contained HTML page of one or several simulations: nothing is fetched."""
 
 from __future__ import annotations
 

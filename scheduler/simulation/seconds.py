@@ -17,10 +17,9 @@ class Second:
 
 
 def binned(seconds: Sequence[Second], width: int) -> list[tuple[float, float, float, float | None, float]]:
-    """Return means over ``width`` seconds.
+    """Means over ``width`` seconds, by the seconds that a last bin has.
 
-    They are (middle in s, arrived a second, in time a second, effective accuracy or None, violations a second). A last
-    bin that is not whole is divided by the seconds that it has.
+    Each is (middle in s, arrived a second, in time a second, effective accuracy or None, violations a second).
     """
     lines = []
     for start in range(0, len(seconds), width):

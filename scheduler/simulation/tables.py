@@ -1,7 +1,4 @@
-"""Reading the tables of a scenario, and its CSV files.
-
-All faults of tables are reported together, each with its field and its limit.
-"""
+"""Reading a scenario's tables and CSV files; all faults of tables are reported together."""
 
 from __future__ import annotations
 

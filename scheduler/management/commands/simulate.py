@@ -1,7 +1,4 @@
-"""``manage.py simulate SCENARIO.toml``: run a scenario and write its results.
-
-It runs under a virtual clock.
-"""
+"""``manage.py simulate SCENARIO.toml``: run a scenario under a virtual clock, write its results."""
 
 from __future__ import annotations
 

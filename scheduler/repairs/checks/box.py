@@ -1,7 +1,4 @@
-"""The box of the control plane.
-
-Its disk, clock, certificate, backups, Redis and database are checked, and whether uploads are isolated.
-"""
+"""The box of the control plane: its disk, clock, certificate, backups, servers and isolation."""
 
 from __future__ import annotations
 

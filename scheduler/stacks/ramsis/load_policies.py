@@ -97,11 +97,7 @@ def evaluated(worker: Worker, workers: float, load: float) -> EvaluatedPolicy:
 
 
 def steps(policy: Policy) -> Steps:
-    """Return a policy's choices by queued rows, from 1.
-
-    Returns:
-        (least slack in seconds, place of the variant), ascending.
-    """
+    """A policy's choices by queued rows, from 1: (least slack in seconds, variant's place), ascending."""
     made = []
     for row in policy.choice[1:]:
         row_steps = [(0.0, int(row[0]))]

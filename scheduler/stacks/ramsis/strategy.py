@@ -1,9 +1,8 @@
-"""Workers that choose among resident variants by policies.
+"""Workers that choose among resident variants: RAMSIS, Jellyfish+ and ModelSwitching.
 
-These are RAMSIS, Jellyfish+ and ModelSwitching. Source: Mendoza et al., "Model Selection for Latency-Critical Inference
-Serving" (EuroSys '24). These systems leave the number of workers to a resource manager. Here each device serves one
-application (:func:`deal`), keeps as many of its undominated variants as it may, and gets its queries in proportion to
-what its fastest variant could serve.
+These systems leave the number of workers to a resource manager. Here each device serves one application (:func:`deal`),
+keeps as many of its undominated variants as it may, and gets its queries in proportion to what its fastest variant
+could serve.
 """
 
 from __future__ import annotations

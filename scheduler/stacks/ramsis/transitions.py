@@ -143,14 +143,11 @@ class Chain:
         return self.run_of[choice[1:], np.arange(1, len(choice))[:, None]]
 
     def ahead(self, values: np.ndarray, dropped: np.ndarray) -> np.ndarray:
-        """Return the expected ``values`` at the next decision.
+        """The expected ``values`` at the next decision: (run, phase, column).
 
         Args:
             values: of all states (queue + 1, slacks, column).
             dropped: by column, of a dropped row.
-
-        Returns:
-            (run, phase, column).
         """
         by_slack = values[1:].transpose(1, 0, 2)
         full = values[-1, 0]

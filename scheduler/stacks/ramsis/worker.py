@@ -1,7 +1,4 @@
-"""A worker: its variants with their times, its SLO and its slack times. Pure.
-
-The slack times are those that its states distinguish.
-"""
+"""A worker: its variants with their times, its SLO, and the slack times of its states. Pure."""
 
 from __future__ import annotations
 

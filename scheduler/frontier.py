@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from registry.accuracy import normalized_accuracies
 from registry.models import Application, Variant
+from scheduler import trail
 from scheduler.allocation.capacity import dedicated_capacity
 from scheduler.allocation.problem import LatencyProfile
 from scheduler.models import Plan
@@ -29,7 +31,7 @@ def frontier(application: Application, slo_ms: float | None = None) -> list[Fron
     """Each profiled variant that plans may use, by type, the most accurate first."""
     variants = application.variants.filter(state__in=Variant.PLANNED, excluded=False)
     normalized = normalized_accuracies([application])
-    shares = _shares(application)
+    shares = _shares(application.name)
     found = []
     for variant in variants.select_related("application").prefetch_related("profiles__latencies"):
         for profile in variant.profiles.all():
@@ -64,21 +66,14 @@ def _dominates(other: FrontierPoint, one: FrontierPoint) -> bool:
     return no_worse and (other.accuracy > one.accuracy or other.rate > one.rate)
 
 
-def _shares(application: Application) -> dict[tuple[str, str], float]:
-    plan = Plan.objects.only("problem", "allocation").first()
+def _shares(application: str) -> dict[tuple[str, str], float]:
+    plan = Plan.objects.defer("problem", "wire").first()
     if plan is None:
         return {}
-    types = {device["id"]: device["type"] for device in plan.problem.get("devices") or ()}
-    own = {
-        str(variant["id"])
-        for variant in plan.problem.get("variants") or ()
-        if variant["application"] == application.name
-    }
-    rates: dict[tuple[str, str], float] = {}
-    for placement in plan.allocation.get("placements") or ():
-        if str(placement["variant"]) in own and placement["rate"] > 0:
-            key = (str(placement["variant"]), types.get(placement["device"], ""))
-            rates[key] = rates.get(key, 0.0) + placement["rate"]
+    planned, rates = trail.side(plan), Counter()
+    for (device, variant), rate in planned.rates.items():
+        if planned.owners.get(variant) == application:
+            rates[variant, planned.types.get(device, "")] += rate
     total = sum(rates.values())
     return {key: rate / total for key, rate in rates.items()} if total else {}
 

@@ -190,6 +190,8 @@ class WhatIf(models.Model):
         DONE = "done", "done"
         FAILED = "failed", "failed"
 
+    OPEN = (State.WAITING, State.PLANNING, State.SIMULATING)
+
     created = models.DateTimeField(auto_now_add=True)
     stamp = models.CharField(max_length=40)
     by = models.CharField(max_length=150)

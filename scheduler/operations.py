@@ -20,6 +20,7 @@ from redis import RedisError
 from registry import clock
 from registry.audit.entries import AuditEntry
 from registry.models import Application, Device, Node, ProfileJob, Variant
+from registry.profiling import OPEN
 from scheduler import uploads
 from scheduler.control import requests
 from scheduler.models import Plan, WhatIf
@@ -29,8 +30,6 @@ ENDED_FOR, ENDED = timedelta(hours=1), 10
 #: jobs under way that are listed
 MOST = 100
 SYSTEM = "Nereus"
-#: states of what-ifs that wait for their answers
-WAITING = (WhatIf.State.WAITING, WhatIf.State.PLANNING, WhatIf.State.SIMULATING)
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Operation:
 
 def current() -> list[Operation]:
     """All operations, those under way first, each kind by since when."""
-    open_ = ProfileJob.objects.filter(state__in=[ProfileJob.State.QUEUED, ProfileJob.State.RUNNING]).order_by("id")
+    open_ = ProfileJob.objects.filter(state__in=OPEN).order_by("id")
     ended = ProfileJob.objects.filter(finished__gt=timezone.now() - ENDED_FOR).order_by("-finished")
     jobs, done = list(_related(open_)[:MOST]), list(_related(ended)[:ENDED])
     asked = _newest("variant", "profile ordered", {str(job.variant) for job in [*jobs, *done] if _on_demand(job)})
@@ -104,7 +103,7 @@ def _on_demand(job: ProfileJob) -> bool:
 
 
 def _job(job: ProfileJob, asked: dict[str, AuditEntry], up: set[str]) -> Operation:
-    open_ = job.state in (ProfileJob.State.QUEUED, ProfileJob.State.RUNNING)
+    open_ = job.state in OPEN
     running = job.state == ProfileJob.State.RUNNING
     return Operation(
         key=f"profiling:{job.pk}",
@@ -134,7 +133,7 @@ def _job_detail(job: ProfileJob, up: set[str]) -> str:
 
 
 def _simulations() -> Iterator[Operation]:
-    for row in WhatIf.objects.filter(state__in=WAITING).order_by("pk")[:MOST]:
+    for row in WhatIf.objects.filter(state__in=WhatIf.OPEN).order_by("pk")[:MOST]:
         simulated = row.state == WhatIf.State.SIMULATING and row.progress > 0
         queued = row.state == WhatIf.State.SIMULATING and not simulated
         yield Operation(

@@ -55,20 +55,19 @@ def enforce() -> None:
     if _enforced_at is not None and now - _enforced_at < EVERY_S:
         return
     _enforced_at = now
-    rows = HistoryRow.objects.order_by("-pk")
     gone = {
-        "plans": _beyond(Plan.objects.order_by("-pk"), settings.NEREUS.keep_plans),
+        "plans": _beyond(Plan.objects, settings.NEREUS.keep_plans),
         "problems": _problems(),
-        "promises": _beyond(Promise.objects.order_by("-pk"), KEEP_PROMISES),
-        "what_ifs": _beyond(WhatIf.objects.order_by("-pk"), KEEP_WHAT_IFS),
+        "promises": _beyond(Promise.objects, KEEP_PROMISES),
+        "what_ifs": _beyond(WhatIf.objects, KEEP_WHAT_IFS),
         "jobs": _jobs(),
         "sessions": _sessions(),
-        "admin_log": _beyond(LogEntry.objects.order_by("-pk"), KEEP_ADMIN_LOG),
+        "admin_log": _beyond(LogEntry.objects, KEEP_ADMIN_LOG),
         "members": _strangers(),
-        "notes": _beyond(Mark.objects.filter(kind=Mark.Kind.NOTE).order_by("-pk"), KEEP_MARKS),
-        "marks": _beyond(Mark.objects.exclude(kind=Mark.Kind.NOTE).order_by("-pk"), KEEP_MARKS),
+        "notes": _beyond(Mark.objects.filter(kind=Mark.Kind.NOTE), KEEP_MARKS),
+        "marks": _beyond(Mark.objects.exclude(kind=Mark.Kind.NOTE), KEEP_MARKS),
         "history_names": _history_names(),
-        **{f"history_{each}s": _beyond(rows.filter(resolution=each), keep) for each, keep in TIERS},
+        **{f"history_{each}s": _beyond(HistoryRow.objects.filter(resolution=each), keep) for each, keep in TIERS},
     }
     _give_back_pages()
     if gone := {name: count for name, count in gone.items() if count}:
@@ -76,11 +75,17 @@ def enforce() -> None:
 
 
 def _beyond(newest_first, keep: int) -> int:
-    limit = newest_first.values_list("pk", flat=True)[keep : keep + 1].first()
-    if limit is None:
-        return 0
-    oldest = list(newest_first.filter(pk__lte=limit).reverse().values_list("pk", flat=True)[:AT_ONCE])
-    return newest_first.model.objects.filter(pk__in=oldest).delete()[0]
+    return _some(newest_first.filter(pk__lte=_limit(newest_first, keep))).delete()[0]
+
+
+def _limit(rows, keep: int) -> int:
+    """The newest row beyond those to keep; 0: there is none."""
+    return rows.order_by("-pk").values_list("pk", flat=True)[keep : keep + 1].first() or 0
+
+
+def _some(rows):
+    oldest = rows.order_by("pk").values_list("pk", flat=True)[:AT_ONCE]
+    return rows.model.objects.filter(pk__in=list(oldest))
 
 
 def _history_names() -> int:
@@ -89,22 +94,15 @@ def _history_names() -> int:
 
 
 def _problems() -> int:
-    limit = Plan.objects.order_by("-pk").values_list("pk", flat=True)[KEEP_PROBLEMS : KEEP_PROBLEMS + 1].first()
-    if limit is None:
-        return 0
-    old = Plan.objects.filter(pk__lte=limit).exclude(problem={}).order_by("pk").values_list("pk", flat=True)[:AT_ONCE]
-    return Plan.objects.filter(pk__in=list(old)).update(problem={})
+    old = Plan.objects.filter(pk__lte=_limit(Plan.objects, KEEP_PROBLEMS)).exclude(problem={})
+    return _some(old).update(problem={})
 
 
 def _jobs() -> int:
     ended = ProfileJob.objects.exclude(state__in=OPEN)
-    limit = ended.order_by("-pk").values_list("pk", flat=True)[KEEP_JOBS : KEEP_JOBS + 1].first()
-    if limit is None:
-        return 0
     # The newest of each says that the variant was tried on the type; without it that would be ordered again.
     newest = ended.order_by().values("variant", "device_type").annotate(newest=Max("pk")).values("newest")
-    old = ended.filter(pk__lte=limit).exclude(pk__in=newest).order_by("pk").values_list("pk", flat=True)[:AT_ONCE]
-    return ProfileJob.objects.filter(pk__in=list(old)).delete()[0]
+    return _some(ended.filter(pk__lte=_limit(ended, KEEP_JOBS)).exclude(pk__in=newest)).delete()[0]
 
 
 def _sessions() -> int:

@@ -62,7 +62,6 @@ EXPECTED = (InvalidInput, NothingToPromise, SimulationError, NoAllocation, Unusa
 
 State = WhatIf.State
 T = TypeVar("T")
-OPEN = (State.WAITING, State.PLANNING, State.SIMULATING)
 
 
 def ask(changes: Changes, by: str) -> WhatIf:
@@ -73,7 +72,7 @@ def ask(changes: Changes, by: str) -> WhatIf:
         Conflict: there is nothing to plan with, or too many wait for their answers.
     """
     give_up_lost()
-    if WhatIf.objects.filter(state__in=OPEN).count() >= MOST_WAITING:
+    if WhatIf.objects.filter(state__in=WhatIf.OPEN).count() >= MOST_WAITING:
         raise Conflict(f"{MOST_WAITING} what-ifs wait for their answers already; ask again once some have them")
     index, snapshot = present.check_index(), present.Snapshot.take()
     if not snapshot.problem.devices or not snapshot.problem.applications:
@@ -92,7 +91,7 @@ def ask(changes: Changes, by: str) -> WhatIf:
 
 def give_up_lost() -> int:
     error = f"No sign of the simulation worker for {LOST_S:.0f} s: it is away or was stopped. Ask again."
-    lost = [row for row in WhatIf.objects.filter(state__in=OPEN) if clock.age(row.stamp) > LOST_S]
+    lost = [row for row in WhatIf.objects.filter(state__in=WhatIf.OPEN) if clock.age(row.stamp) > LOST_S]
     return sum(
         WhatIf.objects.filter(pk=row.pk, state=row.state).update(state=State.FAILED, error=error, plan=slim(row.plan))
         for row in lost

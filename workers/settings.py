@@ -19,7 +19,7 @@ import msgspec
 from . import disk
 from . import environ as parse
 from .addresses import Address, is_loopback
-from .dispatch import stacks
+from .dispatch.stack import DEFAULT
 from .environ import PREFIX, Reader, SettingsError, setting
 
 #: A unix socket's path must fit into ``sockaddr_un.sun_path``, its closing NUL included.
@@ -34,6 +34,15 @@ MIB = 1024 * 1024
 def _host_name() -> str:
     name = re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename)[:63].lstrip("._-")
     return name or "node"
+
+
+def _stack(text: str) -> str:
+    if text == DEFAULT:
+        return text
+    # Imported where it is needed: the papers' modules take time and memory in each process.
+    from .dispatch import stacks
+
+    return parse.choice(*stacks.LIVE)(text)
 
 
 def _host_of(url: str) -> str:
@@ -204,7 +213,7 @@ class Settings:
     solve_s: float = setting("SOLVE_S", "3", parse.number(0.1, 600))
     """Time limit of a solve; the best allocation by then becomes the plan, with its certified gap. Each MILP of
     `nereus` has a third of it."""
-    stack: str = setting("STACK", stacks.DEFAULT, parse.choice(*stacks.LIVE))
+    stack: str = setting("STACK", DEFAULT, _stack)
     """The default stack: how the cluster plans, assigns and batches queries; operators may choose another one while it
     runs."""
     device_costs: dict[str, float] = setting("DEVICE_COSTS", "", parse.factors)

@@ -6,10 +6,7 @@ from collections.abc import Collection
 
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.problem import Allocation, DeviceResources, Problem
-
-#: part of a device's memory that planned and standby variants may take together: devices on the cores
-#: of one box share its memory with everything else that runs there, and batches need memory of their own
-MEMORY_SHARE = 0.5
+from workers.dispatch.standby import MEMORY_SHARE
 
 
 def standby_variants(problem: Problem, allocation: Allocation, requested: Collection[int] = ()) -> dict[str, list[str]]:

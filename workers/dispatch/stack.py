@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+DEFAULT = "nereus"
 LATE, PUBLISHED = "late", "published"
 #: ``routing`` of stacks with late binding, which have no router
 LATE_BINDING = "late-binding"

@@ -11,9 +11,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from .published import papers
-from .stack import LATE, LATE_BINDING, Stack
+from .stack import DEFAULT, LATE, LATE_BINDING, Stack
 
-DEFAULT = "nereus"
 #: the executing half of each paper: its ``STACKS``, batch ``POLICIES`` and ``ROUTERS``
 PAPERS = [import_module(f"{papers.__name__}.{module.name}") for module in iter_modules(papers.__path__)]
 #: by name, the default first

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from workers import log
+from workers.dispatch.standby import MEMORY_SHARE
 from workers.protocol.frames import Apply
 from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ApplicationSpec, Resident
@@ -20,9 +21,8 @@ from .runtime import LoadError, RunError, Runtime
 from .watchdog import WARM_UP_LEAST_S
 
 _log = log.get("executor.residency")
-#: standby variants kept so that a swap back is instant, and the part of the device's memory up to which they are
+#: standby variants kept so that a swap back is instant
 STANDBYS = 8
-STANDBY_MEMORY = 0.5
 #: how long queries of a variant that must go before its successor fits are still served
 BREAK_GRACE_S = 2.0
 
@@ -208,7 +208,7 @@ class Residency:
         standbys = self._standbys()
         victims = [loaded for loaded in standbys if allowed is not None and loaded.id not in allowed]
         standbys = [loaded for loaded in standbys if loaded not in victims]
-        limit = STANDBY_MEMORY * self._runtime.device.memory_bytes
+        limit = MEMORY_SHARE * self._runtime.device.memory_bytes
         memory = self.memory_bytes - sum(loaded.memory_bytes for loaded in victims)
         while standbys and (len(standbys) > STANDBYS or 0 < limit < memory):
             victims.append(standbys.pop(0))

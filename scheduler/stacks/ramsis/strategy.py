@@ -25,13 +25,12 @@ from scheduler.allocation.solver import Budget, time_ran_out
 from scheduler.progress import report
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.policy_tables import LoadPolicy
+from workers.dispatch.standby import MEMORY_SHARE
 
 from ..dedicated import DedicatedChoices, ResidentCapacity, allocation_with, capacity_by_application, evenly
 from . import load_limits, load_policies
 from .worker import LENGTHS, QUEUE, Worker, WorkerVariant, worker
 
-#: part of a device's memory that all residents may take together, as for other variants that stand by
-MEMORY_SHARE = 0.5
 #: how much busier than a new deal the busiest application may be before devices change applications
 BUSIER = 1.25
 #: policies of a plan that no time limits, beyond the first of each group of devices: minutes of the slowest ones

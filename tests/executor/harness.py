@@ -22,7 +22,7 @@ from tests.forked import ForkedProcess, of_members
 from tools.waiting import eventually_async
 from workers.confinement.libc import prctl
 from workers.confinement.limits import PR_SET_PDEATHSIG
-from workers.executor.codec import DTYPES, encode
+from workers.executor.codec import DATATYPE_OF, DTYPES, encode_texts
 from workers.protocol import frame_connection, frames
 from workers.protocol.control import ProfileOrder
 from workers.protocol.frames import (
@@ -36,6 +36,7 @@ from workers.protocol.frames import (
     RequestShape,
     Results,
     RunBatch,
+    TensorHeader,
 )
 from workers.protocol.specs import (
     ApplicationSpec,
@@ -92,6 +93,12 @@ def order(job: int, path: Path, spec: ApplicationSpec | None = None, validation_
     return Measure(
         ProfileOrder(job=job, device="box/cpu0", variant=made, application=spec, **terms), str(path), validation_path
     )
+
+
+def encode(name: str, array: np.ndarray) -> tuple[TensorHeader, bytes]:
+    texts = array.dtype == object
+    data = encode_texts(array) if texts else array.tobytes()
+    return TensorHeader(name, "BYTES" if texts else DATATYPE_OF[array.dtype], array.shape, len(data)), data
 
 
 class Peer:

@@ -7,8 +7,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from tests.executor.harness import Executor, Peer, application, resident, rows, variant
-from workers.executor.codec import encode
+from tests.executor.harness import Executor, Peer, application, encode, resident, rows, variant
 from workers.protocol.frames import ExecutorState, Refusal, RequestShape, Results, RunBatch, Withdraw
 
 LATE = -0.001
@@ -117,14 +116,6 @@ async def test_a_variant_that_is_not_warm_is_declined_query_by_query(gateway):
     assert {answer.variant for answer in await answers(gateway, range(1, 3))} == {"quick"}
 
 
-async def test_a_variant_that_leaves_serves_what_was_granted_before(gateway, executor, tiny_models):
-    occupy(gateway)
-    grant(gateway, range(1, 5), variant=1)
-    medium = variant(3, tiny_models["medium"], name="medium")
-    executor.apply(2, [resident(medium)], [application()], list(tiny_models.values()))
-    assert {answer.variant for answer in await answers(gateway, range(1, 5))} == {"heavy"}
-
-
 async def test_malformed_queries_are_refused_by_themselves_and_the_others_run(gateway):
     header, data = encode("x", rows(1)["x"])
     good = RequestShape(1, (header,))
@@ -204,13 +195,3 @@ async def test_a_gateway_that_goes_takes_its_batches_along(gateway, executor):
     await other.lease()
     grant(other, range(1, 4))
     assert {answer.batch_rows for answer in await answers(other, range(1, 4))} == {3}
-
-
-async def test_granted_rows_are_reported_and_counted(gateway, executor):
-    occupy(gateway, count=400)
-    grant(gateway, range(1, 8))
-    state = await gateway.next(ExecutorState, lambda state: state.queued.get("app") == 7)
-    assert state.busy_s >= 0
-    await answers(gateway, range(1, 8))
-    text = await executor.metrics()
-    assert 'application="app",device="box/cpu0",outcome="ok",variant="quick"} 7.0' in text

@@ -9,11 +9,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.executor.harness import Executor, application, order, variant
+from tests.executor.harness import Executor, application, encode, order, variant
 from tests.gateway.conftest import AUTH, GatewayProcess, config, wait_for
 from tests.gateway.test_late_binding import together
 from tests.wild import models
-from workers.executor.codec import encode
 from workers.protocol.control import GatewayStats, ProfileDone, ProfileFailed, ProfileProgress
 from workers.protocol.frames import Refusal, RequestShape, Results, RunBatch, StatsReport
 from workers.protocol.shapes import of_class

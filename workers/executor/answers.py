@@ -14,8 +14,7 @@ from workers.protocol.frames import Buffer, ResultTensor
 
 from . import padding
 from .batch import DispatchedBatch
-from .codec import DATATYPE_OF, CodecError, encode, packed
-from .request_shapes import CheckedShape
+from .codec import DATATYPE_OF, CodecError, encode_texts, packed
 from .runtime import Arrays, RunError, RunnableModel
 
 
@@ -32,11 +31,7 @@ Outcome = tuple[list[GroupAnswer], list[tuple[int, str]], float]
 
 
 def of_batch(model: RunnableModel, batch: DispatchedBatch) -> Outcome:
-    """Run a batch; every query is in one answer or has an error of its own.
-
-    A run that fails is repeated query by query, so that one query does not fail its neighbours. Where outputs cannot be
-    encoded, that would not help: they are of the same type for every query.
-    """
+    """Run a batch; every query is in one answer or has an error of its own."""
     answers: list[GroupAnswer] = []
     failed: list[tuple[int, str]] = []
     seconds, every = 0.0, range(len(batch.ids))
@@ -44,6 +39,7 @@ def of_batch(model: RunnableModel, batch: DispatchedBatch) -> Outcome:
     runs = [every] if in_one_piece else _runs(model, batch)
     while runs:
         places = runs.pop(0)
+        # A run that fails is repeated query by query, so that one query does not fail its neighbours.
         try:
             inputs = batch.whole() if places is every else batch.inputs(places)
             outputs, took = model.run(inputs, batch.limit)
@@ -52,9 +48,18 @@ def of_batch(model: RunnableModel, batch: DispatchedBatch) -> Outcome:
                 runs[:0] = [[place] for place in places]
             else:
                 failed.append((places[0], str(error)))
-        else:
-            seconds += took
-            answers += _answers(model, batch, places, inputs, outputs, failed)
+            continue
+        seconds += took
+        # Queries are answered together, unless they want other outputs or were padded.
+        groups = [(places, outputs)]
+        if not batch.same or (batch.padding and batch.body is None):
+            groups = _cut(model, batch, places, inputs, outputs) or groups
+        # A type that V2 lacks is every query's: no further run would help.
+        for group, arrays in groups:
+            try:
+                answers.append(_encoded(batch, group, arrays))
+            except CodecError as error:
+                failed += [(place, str(error)) for place in group]
     return answers, failed, seconds
 
 
@@ -72,50 +77,9 @@ def _runs(model: RunnableModel, batch: DispatchedBatch) -> list[Sequence[int]]:
     return list(runs.values())
 
 
-def _answers(
-    model: RunnableModel,
-    batch: DispatchedBatch,
-    places: Sequence[int],
-    inputs: Arrays,
-    outputs: Arrays,
-    failed: list[tuple[int, str]],
-) -> list[GroupAnswer]:
-    """Encode the outputs of a run, query by query where outputs or padding differ.
-
-    Queries whose outputs cannot be encoded are added to ``failed``.
-    """
-    shapes = batch.shapes if len(places) == len(batch.ids) else [batch.shapes[place] for place in places]
-    groups = [(places if shapes is not batch.shapes else None, shapes, outputs)]
-    if not batch.same or (batch.padding and batch.body is None):
-        groups = _cut(model, batch, places, inputs, outputs) or groups
-    answers = []
-    for place, group, arrays in groups:
-        headers, body = [], []
-        for name in group[0].outputs:
-            array = arrays[name]
-            datatype = DATATYPE_OF.get(array.dtype)
-            if datatype is not None:
-                headers.append(ResultTensor(name, datatype, array.shape, array.nbytes))
-                body.append(packed(array))
-                continue
-            # Rows of text differ in length: each query's part has a size of its own.
-            ends = np.cumsum([shape.rows for shape in group])
-            try:
-                parts = [encode(name, part)[1] for part in np.split(array, ends[:-1])]
-            except CodecError as error:
-                failed += [(k, str(error)) for k in (places if place is None else place)]
-                break
-            sizes = tuple(map(len, parts))
-            headers.append(ResultTensor(name, "BYTES", array.shape, sum(sizes), sizes))
-            body += parts
-        else:
-            answers.append(GroupAnswer(place, tuple(headers), body))
-    return answers
-
-
 def _cut(
     model: RunnableModel, batch: DispatchedBatch, places: Sequence[int], inputs: Arrays, outputs: Arrays
-) -> list[tuple[Sequence[int], Sequence[CheckedShape], Arrays]]:
+) -> list[tuple[Sequence[int], Arrays]]:
     """Each query's own outputs without padding; empty: the run's can stay in one."""
     shapes = [batch.shapes[place] for place in places]
     longest, lengths = {}, [{}] * len(places)
@@ -130,6 +94,28 @@ def _cut(
         cut = {
             name: padding.cut(array[start:end], model.outputs[name], own, longest) for name, array in outputs.items()
         }
-        groups.append(([place], [shape], cut))
+        groups.append(([place], cut))
         start = end
     return groups
+
+
+def _encoded(batch: DispatchedBatch, places: Sequence[int], outputs: Arrays) -> GroupAnswer:
+    every = len(places) == len(batch.ids)
+    shapes = batch.shapes if every else [batch.shapes[place] for place in places]
+    headers, body = [], []
+    for name in shapes[0].outputs:
+        array = outputs[name]
+        datatype = DATATYPE_OF.get(array.dtype)
+        if datatype is not None:
+            headers.append(ResultTensor(name, datatype, array.shape, array.nbytes))
+            body.append(packed(array))
+            continue
+        if array.dtype != object:
+            raise CodecError(f"{name}: arrays of {array.dtype} have no V2 datatype")
+        # Rows of text differ in length: each query's part has a size of its own.
+        ends = np.cumsum([shape.rows for shape in shapes])
+        parts = [encode_texts(part) for part in np.split(array, ends[:-1])]
+        sizes = tuple(map(len, parts))
+        headers.append(ResultTensor(name, "BYTES", array.shape, sum(sizes), sizes))
+        body += parts
+    return GroupAnswer(None if every else places, tuple(headers), body)

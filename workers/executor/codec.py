@@ -60,24 +60,13 @@ def decode(header: TensorHeader, data: memoryview) -> np.ndarray:
     return (array if array.flags.aligned else array.copy()).reshape(shape)
 
 
-def encode(name: str, array: np.ndarray) -> tuple[TensorHeader, Buffer]:
-    """A header and the bytes of an array (object arrays hold ``str`` or ``bytes``).
-
-    Raises:
-        CodecError: the array's type has no V2 datatype.
-    """
-    shape = tuple(array.shape)
-    if array.dtype == object:
-        parts = []
-        for element in array.ravel():
-            raw = element.encode() if isinstance(element, str) else bytes(element)
-            parts += (_LENGTH.pack(len(raw)), raw)
-        data: Buffer = b"".join(parts)
-        return TensorHeader(name, "BYTES", shape, len(data)), data
-    datatype = DATATYPE_OF.get(array.dtype)
-    if datatype is None:
-        raise CodecError(f"{name}: arrays of {array.dtype} have no V2 datatype")
-    return TensorHeader(name, datatype, shape, array.nbytes), packed(array)
+def encode_texts(array: np.ndarray) -> bytes:
+    """Encode an array of ``str`` or ``bytes`` as BYTES."""
+    parts = []
+    for element in array.ravel():
+        raw = element.encode() if isinstance(element, str) else bytes(element)
+        parts += (_LENGTH.pack(len(raw)), raw)
+    return b"".join(parts)
 
 
 def as_array(value: Any) -> np.ndarray:

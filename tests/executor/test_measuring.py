@@ -98,7 +98,7 @@ async def test_accuracy_is_measured_on_a_validation_set(executor, tiny_models, t
         ({"x": np.zeros((2, 4), np.float32), "labels": [0, 3]}, "top1", "labels: must be from 0 to 2, found 0 to 3"),
         ({"x": np.zeros((2, 4), np.float32), "labels": [0, 1]}, "top5", "top5: needs at least 5 classes"),
         ({"x": np.zeros((2, 4), np.float32), "labels": [0, 1]}, "bleu", "metric 'bleu': must be one of top1"),
-        ({"x": np.array([[{}]], dtype=object), "labels": [0]}, "top1", "validation: not a readable .npz"),
+        ({"x": np.array([[{}]], dtype=object), "labels": [0]}, "top1", "not a readable .npz"),
     ],
 )
 async def test_an_unfit_validation_set_is_named(arrays, metric, message, tmp_path):

@@ -88,28 +88,21 @@ def measured(sizes, seconds) -> tuple[SizeClasses, list[int]]:
     return classes, order
 
 
-def test_an_application_without_sizes_is_measured_once():
-    classes, order = measured((), lambda size: 0.01)
-    assert order == [0] and {p.size for p in classes.points()} == {0}
-
-
-def test_where_time_does_not_depend_on_size_only_the_ends_are_measured_and_one_is_kept():
-    classes, order = measured((1, 2, 3, 4, 5, 6, 7, 8), lambda size: 0.01)
-    assert order == [0, 1]
-    assert [(p.batch, p.size) for p in classes.points()] == [(1, 0), (2, 0), (4, 0)]
-
-
-def test_where_time_grows_with_size_every_class_is_kept_the_largest_first():
-    classes, order = measured((16, 64, 256, 512), lambda size: size / 1000)
-    assert order[:2] == [0, 16] and sorted(order) == [0, 16, 64, 256]
-    assert [p.size for p in classes.points()] == [0] * 3 + [16] * 3 + [64] * 3 + [256] * 3
-    assert classes.points()[3].p50_s == pytest.approx(0.016)
-
-
-def test_where_time_grows_only_beyond_a_size_the_classes_below_are_one():
-    classes, order = measured(tuple(range(1, 17)), lambda size: 0.01 if size <= 8 else 0.1)
-    assert {p.size for p in classes.points()} == {0, 8}
-    assert len(order) < 8
+@pytest.mark.parametrize(
+    ("sizes", "seconds", "asked_for", "kept"),
+    [
+        pytest.param((), lambda size: 0.01, [0], [0], id="an application without sizes"),
+        pytest.param(range(1, 9), lambda size: 0.01, [0, 1], [0], id="time that does not depend on size"),
+        pytest.param((16, 64, 256, 512), lambda size: size / 1000, [0, 16, 64, 256], [0, 16, 64, 256], id="that grows"),
+        pytest.param(
+            range(1, 17), lambda size: 0.01 if size <= 8 else 0.1, [0, 1, 8, 12, 10, 9], [0, 8], id="beyond a size"
+        ),
+    ],
+)
+def test_classes_between_two_that_differ_are_measured_and_those_alike_are_one(sizes, seconds, asked_for, kept):
+    classes, order = measured(tuple(sizes), seconds)
+    assert order == asked_for
+    assert [(p.size, p.batch) for p in classes.points()] == [(size, batch) for size in kept for batch in (1, 2, 4)]
 
 
 def test_many_small_steps_are_not_taken_for_none():
@@ -156,21 +149,21 @@ def test_a_batch_is_expected_to_take_what_its_own_class_takes():
     assert [one.at(extent).typical.seconds(2) for extent in (1, 128, 129, 512, 0)] == [0.02, 0.02, 0.2, 0.2, 0.2]
 
 
-@pytest.mark.parametrize("extent", [1, 40, 128, 300, 512])
-def test_queries_as_quick_as_their_size_lets_them_be_are_no_drift(extent):
-    assert drift(both(), 0.01 * extent / 128 if extent <= 128 else 0.1 * extent / 512, extent) is None
-
-
-def test_a_device_that_is_slower_for_any_class_has_drifted():
-    assert drift(both(), 0.02, 128) == pytest.approx(2.0)
-    assert drift(both(), 0.02, 100) == pytest.approx(2.0)
-    assert drift(both(), 0.2, 512) == pytest.approx(2.0)
-
-
-def test_a_device_that_is_faster_shows_where_queries_are_as_large_as_what_was_measured():
-    assert drift(both(), 0.005, 128) == pytest.approx(0.5)
-    assert drift(both(), 0.05, 512) == pytest.approx(0.5)
-    assert drift(both(), 0.05, 511) is None
+@pytest.mark.parametrize(
+    ("extent", "run_s", "drifted"),
+    [
+        *((extent, 0.01 * extent / 128, None) for extent in (1, 40, 128)),
+        *((extent, 0.1 * extent / 512, None) for extent in (300, 512)),
+        *((extent, 0.02, 2.0) for extent in (100, 128)),
+        (512, 0.2, 2.0),
+        # Faster ones show only where queries are as large as what was measured.
+        (128, 0.005, 0.5),
+        (512, 0.05, 0.5),
+        (511, 0.05, None),
+    ],
+)
+def test_a_device_has_drifted_if_queries_do_not_take_what_their_size_lets_them(extent, run_s, drifted):
+    assert drift(both(), run_s, extent) == (drifted and pytest.approx(drifted))
 
 
 def test_one_class_that_strays_is_not_lost_among_the_others():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import zipfile
 import zlib
+from collections.abc import Iterator
 from typing import IO
 
 import numpy as np
@@ -36,31 +38,21 @@ def read(path: str, signature: Signature) -> tuple[dict[str, np.ndarray], np.nda
     Raises:
         ValidationError: it cannot be read, or an array has another form.
     """
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            return {spec.name: _fit(spec, data[spec.name]) for spec in signature.inputs}, data[LABELS]
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        if isinstance(error, ValidationError):
-            raise
-        raise ValidationError(f"validation: not a readable .npz without pickles: {error}") from None
+    with _named_errors(), np.load(path, allow_pickle=False) as data:
+        return {spec.name: _fit(spec, data[spec.name]) for spec in signature.inputs}, data[LABELS]
 
 
-def first_rows(path: str, signature: Signature, rows: int = FIRST_ROWS) -> dict[str, np.ndarray]:
+def first_rows(path: str, signature: Signature) -> dict[str, np.ndarray]:
     """Read the inputs' first rows in the signature's types; labels need not be there.
 
     Raises:
         ValidationError: not an ``.npz``, arrays missing or of another form, or without rows.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            missing = {f"{spec.name}.npy" for spec in signature.inputs} - set(archive.namelist())
-            if missing:
-                raise ValidationError(f"array {min(missing).removesuffix('.npy')!r} is missing")
-            arrays = {spec.name: _fit(spec, _head(archive, spec.name, rows)) for spec in signature.inputs}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, ValidationError):
-            raise
-        raise ValidationError(f"not a readable .npz without pickles: {error}") from None
+    with _named_errors(), zipfile.ZipFile(path) as archive:
+        missing = {f"{spec.name}.npy" for spec in signature.inputs} - set(archive.namelist())
+        if missing:
+            raise ValidationError(f"array {min(missing).removesuffix('.npy')!r} is missing")
+        arrays = {spec.name: _fit(spec, _head(archive, spec.name)) for spec in signature.inputs}
     counts = {name: len(array) for name, array in arrays.items()}
     if min(counts.values()) < 1 or len(set(counts.values())) > 1:
         raise ValidationError(f"arrays must have as many rows, and one at least, not {counts}")
@@ -74,14 +66,24 @@ def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     return read(file)
 
 
-def _head(archive: zipfile.ZipFile, name: str, rows: int) -> np.ndarray:
+@contextlib.contextmanager
+def _named_errors() -> Iterator[None]:
+    try:
+        yield
+    except ValidationError:
+        raise
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValidationError(f"not a readable .npz without pickles: {error}") from None
+
+
+def _head(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     with archive.open(f"{name}.npy") as file:
         shape, fortran, dtype = npy_header(file)
         if dtype.hasobject or not shape:
             raise ValidationError(f"{name}: must have rows, and no Python objects")
         if fortran:
             raise ValidationError(f"{name}: is in Fortran order; save numpy.ascontiguousarray of it")
-        first = (min(rows, shape[0]), *shape[1:])
+        first = (min(FIRST_ROWS, shape[0]), *shape[1:])
         size = dtype.itemsize * math.prod(first)
         if size > MAX_FIRST_BYTES:
             raise ValidationError(f"{name}: {first[0]} rows take {size} bytes, the limit is {MAX_FIRST_BYTES}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import ml_dtypes
 import msgspec
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.executor.harness import Executor, Peer, application, resident, rows, save_graph, variant
 from tests.wild import models
+from workers.executor.codec import DTYPES
 from workers.protocol.frames import Refusal, RequestShape, Results, RunBatch, StatsReport, TensorHeader, Withdraw
 from workers.protocol.specs import Signature, TensorSpec
 
@@ -179,18 +179,11 @@ async def test_every_datatype_comes_and_goes_in_columns(executor, tmp_path):
     queries = {}
     for id in (1, 2):
         whole = np.random.default_rng(id).integers(0, 2, (3, 2))
-        queries[id] = {
-            spec.name: whole.astype(ml_dtypes.bfloat16 if spec.datatype == "BF16" else np.dtype(_numpy(spec.datatype)))
-            for spec in models.EVERY.inputs
-        }
+        queries[id] = {spec.name: whole.astype(DTYPES[spec.datatype]) for spec in models.EVERY.inputs}
     peer.grant(queries)
     for id, arrays in queries.items():
         await same(peer, id, {f"out_{name}": array for name, array in arrays.items()})
     assert len(peer.of(Results)) == 1
-
-
-def _numpy(datatype: str) -> str:
-    return {"FP16": "f2", "FP32": "f4", "FP64": "f8", "BOOL": "?"}.get(datatype, datatype.lower())
 
 
 async def test_inputs_in_another_order_are_refused(executor, tmp_path):

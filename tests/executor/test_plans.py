@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from tests.executor.harness import Executor, application, resident, rows, turning, variant
+from tests.executor.harness import XY, Executor, application, resident, rows, turning, variant
 from workers.executor.residency import BREAK_GRACE_S
 from workers.protocol.frames import ExecutorState, Moved, Refusal, Results, StateReport
 
@@ -81,6 +81,8 @@ async def test_the_old_variant_stays_until_the_new_one_is_warm_and_the_core_has_
     await core.next(ExecutorState, lambda state: state.plan_version == 2)
     seen = [(state.plan_version, warm(state)) for state in core.of(ExecutorState)]
     assert (1, {"v1": True, "v2": False}) in seen
+    # The core knows of the new plan before anything of it is loaded.
+    assert [state for state in core.of(ExecutorState) if state.newest_plan == 2 and warm(state) == {"v1": True}]
     assert seen[-1] == (2, {"v1": False, "v2": True})
     assert not [state for state in core.of(ExecutorState) if state.plan_version and not any(warm(state).values())]
     # The word of a core that does not have the device is not asked for, and not enough.
@@ -92,26 +94,6 @@ async def test_the_old_variant_stays_until_the_new_one_is_warm_and_the_core_has_
     await core.next(ExecutorState, lambda state: warm(state) == {"v2": True})
     result, _ = await core.query(rows(1), variant=2)
     assert result.variant == "v2"
-
-
-async def test_a_variant_that_leaves_the_plan_runs_the_batches_that_name_it(executor, tiny_models):
-    quick, medium = tiny_models["quick"], tiny_models["medium"]
-    gateway = await executor.applied(1, [resident(variant(1, medium, accuracy=95.0))], [application()], [medium])
-    executor.apply(2, [resident(variant(2, quick, accuracy=80.0))], [application()], [quick])
-    await gateway.next(ExecutorState, lambda state: state.plan_version == 2)
-    gateway.connection.send(Moved(2))
-    answers = await asyncio.gather(gateway.query(rows(1), variant=2), gateway.query(rows(1), variant=1))
-    assert [result.variant for result, _ in answers] == ["v2", "v1"]
-
-
-async def test_a_new_plan_is_reported_before_anything_of_it_is_loaded(executor, tiny_models):
-    quick, medium = tiny_models["quick"], tiny_models["medium"]
-    gateway = await executor.applied(1, [resident(variant(1, quick))], [application()], [quick])
-    assert gateway.state().newest_plan == 1
-    executor.apply(2, [resident(variant(2, medium))], [application()], [medium])
-    await gateway.next(ExecutorState, lambda state: state.plan_version == 2)
-    seen = [(state.newest_plan, state.plan_version, set(warm(state))) for state in gateway.of(ExecutorState)]
-    assert (2, 1, {"v1"}) in seen
 
 
 async def test_an_application_that_left_the_plan_is_served_while_warm(executor, tiny_models):
@@ -164,31 +146,25 @@ async def test_what_cannot_be_loaded_is_named_and_the_rest_of_the_plan_goes_on(e
     broken.write_bytes(b"not a model")
     absent = variant(3, tmp_path / "absent.onnx", name="absent")
     other = application("other")
+    narrow = application("narrow", signature=type(XY)((), XY.outputs))
     residents = [
         resident(variant(1, broken, name="broken")),
         resident(absent),
         resident(variant(4, quick, "nobody", name="stray")),
         resident(variant(2, quick, "other")),
+        resident(variant(5, quick, "narrow", name="misfit")),
     ]
-    gateway = await executor.applied(1, residents, [application(), other], [quick, broken])
+    gateway = await executor.applied(1, residents, [application(), other, narrow], [quick, broken])
     state = gateway.state()
     assert warm(state) == {"v2": True}
-    assert state.errors.keys() == {"broken", "absent", "stray"}
+    assert state.errors.keys() == {"broken", "absent", "stray", "misfit"}
+    assert state.errors["misfit"] == "input x: the application's signature does not have it"
     assert "no file" in state.errors["absent"] and "'nobody'" in state.errors["stray"]
     report = await executor.node.next(StateReport, lambda m: m.state.plan_version == 1)
     assert report.state.warm == (2,) and "broken: " in report.state.detail
     assert isinstance((await gateway.query(rows(1), variant=2, application="other"))[0], Results)
     refusal = (await gateway.query(rows(1)))[0]
     assert isinstance(refusal, Refusal) and refusal.code == "not_resident"
-
-
-async def test_a_model_with_another_signature_is_not_taken(executor, tiny_models, tmp_path):
-    from tests import tiny
-
-    path = tiny.classifier(tmp_path / "wide.onnx", features=5)
-    wrong = application(signature=type(application().signature)((), application().signature.outputs))
-    gateway = await executor.applied(1, [resident(variant(1, path))], [wrong], [path])
-    assert gateway.state().errors == {"v1": "input x: the application's signature does not have it"}
 
 
 async def test_a_newer_plan_supersedes_one_that_still_loads(executor, tiny_models):

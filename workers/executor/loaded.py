@@ -32,11 +32,11 @@ class Loaded:
     """A warm variant with its model, its latencies here and its place in the plan.
 
     Attributes:
-        memory_bytes: its share of the device's memory.
         used_at: when it last ran or was planned, in seconds on the monotonic clock.
         plan_version: the plan that it left, while it is leaving.
         closing: it is about to be unloaded, and takes no new queries.
         wants_batch: the next batch of several queries is to be kept in ``kept``, for :mod:`.lull_checks`.
+        checked_at: when such a batch was last checked, in seconds on the monotonic clock.
     """
 
     def __init__(self, resident: Resident, application: ApplicationSpec, model: RunnableModel, now: float):
@@ -47,6 +47,7 @@ class Loaded:
         self.closing = False
         self.wants_batch = False
         self.kept: KeptBatch | None = None
+        self.checked_at = 0.0
         self._profiled: tuple | None = None
         #: estimates of smaller size classes that take less, ascending
         self._smaller: list[tuple[int, LatencyEstimate]] = []
@@ -74,6 +75,7 @@ class Loaded:
             self.estimate = LatencyEstimate(points, largest)
             sizes = sorted({point.size for point in resident.smaller})
             self._smaller = [(size, LatencyEstimate(shapes.of_class(resident.smaller, size), size)) for size in sizes]
+            self._estimates = [self.estimate, *(estimate for _, estimate in self._smaller)]
 
     def at(self, extent: int) -> LatencyEstimate:
         """Return the estimate for queries of this extent (:class:`.CheckedShape`); 0: any."""
@@ -86,14 +88,14 @@ class Loaded:
     @property
     def ratio(self) -> float:
         """Moving average of observed over profiled run time, of all sizes; 0 before any."""
-        seen = [self.estimate, *(estimate for _, estimate in self._smaller)]
-        batches = sum(estimate.batches for estimate in seen)
-        return sum(estimate.batches * estimate.ratio for estimate in seen) / batches if batches else 0.0
+        batches = sum(estimate.batches for estimate in self._estimates)
+        observed = sum(estimate.batches * estimate.ratio for estimate in self._estimates)
+        return observed / batches if batches else 0.0
 
     def drifted(self, now: float) -> float | None:
         """See :meth:`.LatencyEstimate.drifted`: of the first size class that did."""
-        seen = [self.estimate, *(estimate for _, estimate in self._smaller)]
-        return next((ratio for estimate in seen if (ratio := estimate.drifted(now)) is not None), None)
+        ratios = (estimate.drifted(now) for estimate in self._estimates)
+        return next((ratio for ratio in ratios if ratio is not None), None)
 
     def wire(self) -> WarmVariant:
         """The variant as gateways see it."""

@@ -86,28 +86,22 @@ class LullChecks:
         self._report = report
         self._task: asyncio.Task | None = None
         self._next_at = 0.0
-        #: when each variant was checked last
-        self._checked: dict[int, float] = {}
 
     def tick(self) -> None:
         """Begin the next check if it is due; called once a second."""
         now = time.monotonic()
         if now < self._next_at or (self._task is not None and not self._task.done()):
             return
+        ready = []
         for loaded in self._residents.variants.values():
-            loaded.wants_batch = self._able(loaded) and loaded.kept is None
-        able = [candidate for candidate in self._residents.variants.values() if self._able(candidate)]
-        ready = [loaded for loaded in able if loaded.kept is not None]
+            able = not (loaded.closing or loaded.model.alone or loaded.model.most_rows)
+            loaded.wants_batch = able and loaded.kept is None
+            if able and loaded.kept is not None:
+                ready.append(loaded)
         if ready:
-            loaded = min(ready, key=lambda candidate: self._checked.get(candidate.id, 0.0))
-            self._next_at = now + EVERY_S
-            self._checked = {candidate.id: self._checked.get(candidate.id, 0.0) for candidate in able}
-            self._checked[loaded.id] = now
+            loaded = min(ready, key=lambda candidate: candidate.checked_at)
+            loaded.checked_at, self._next_at = now, now + EVERY_S
             self._task = asyncio.get_running_loop().create_task(self._check(loaded))
-
-    @staticmethod
-    def _able(loaded: Loaded) -> bool:
-        return not (loaded.closing or loaded.model.alone or loaded.model.most_rows)
 
     async def _check(self, loaded: Loaded) -> None:
         kept, loaded.kept = loaded.kept, None

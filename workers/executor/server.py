@@ -46,7 +46,7 @@ Handler = Callable[[FrameConnection, Any, memoryview], None]
 
 
 class PeerServer:
-    """Speaks frames with every peer; an error in a message closes its connection."""
+    """An error in a message closes its connection."""
 
     def __init__(self, device: DeviceService, measuring: Measuring, identity: ExecutorIdentity):
         self._device = device
@@ -56,7 +56,6 @@ class PeerServer:
         self._remote: RemoteCores | None = None
         self._connections: set[FrameConnection] = set()
         self._handlers = self._handled()
-        self._of: dict[FrameConnection, dict[type, Handler]] = {}
 
     def connection(self, kind: type[FrameConnection] = FrameConnection, **named) -> FrameConnection:
         made = self._on_message, self._on_closed, self._connections.add
@@ -75,12 +74,11 @@ class PeerServer:
             self._remote.configure(message)
 
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
-        handlers = self._of.get(connection)
-        if handlers is None:
+        if connection.peer is None:
             if not isinstance(message, Hello):
                 raise FrameError("the first frame must be Hello")
             return self._hello(connection, message)
-        handle = handlers.get(type(message))
+        handle = self._handlers[connection.peer.role].get(type(message))
         if handle is None:
             if isinstance(message, Hello):
                 raise FrameError("Hello may come once")
@@ -110,29 +108,23 @@ class PeerServer:
 
     def _hello(self, connection: FrameConnection, message: Hello) -> None:
         connection.check_hello(message, "gateway")
-        peers = self._device.peers
+        if message.role not in self._handlers:
+            raise FrameError(f"role {message.role!r}: must be gateway, node or metrics")
+        connection.peer, peers = message, self._device.peers
         if message.role == "gateway":
-            connection.peer = message
             peers.gateways[connection] = 0
             self._leases.joined(connection, message)
             peers.send(connection, self._device.state())
         elif message.role == "node":
-            connection.peer = message
             peers.send(connection, self._identity)
             peers.nodes.add(connection)
             peers.send(connection, StateReport(self._device.device_state()))
-        elif message.role == "metrics":
-            connection.peer = message
-        else:
-            raise FrameError(f"role {message.role!r}: must be gateway, node or metrics")
-        self._of[connection] = self._handlers[message.role]
         # Each scrape is a connection of its own.
         if message.role != "metrics":
             _log.info("peer_joined", role=message.role, name=message.name)
 
     def _on_closed(self, connection: FrameConnection, error: Exception | None) -> None:
         self._connections.discard(connection)
-        self._of.pop(connection, None)
         self._leases.gone(connection)
         self._device.peers.gateways.pop(connection, None)
         self._device.peers.nodes.discard(connection)

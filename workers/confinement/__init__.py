@@ -1,8 +1,7 @@
-"""Confinement of processes that run uploaded models, on Linux.
+"""Confinement of processes that run uploaded models, by Landlock, seccomp and resource limits of Linux.
 
-It uses Landlock, seccomp and resource limits. Entry points: :func:`confine_inspection`, :func:`confine_executor`, and
-:func:`isolation` for what this kernel can do. Imports no other package of Nereus. ``docs/security.md`` says what is
-promised.
+Entry points: :func:`confine_inspection`, :func:`confine_executor`, and :func:`isolation` for what this kernel can do.
+Imports no other package of Nereus. ``docs/security.md`` says what is promised.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class Isolation:
         return bool(self.landlock and self.seccomp and not self.threads)
 
     def __str__(self) -> str:
-        """For operators: what there is, or what is missing and what that means."""
         if self.complete:
             return f"Landlock (ABI {self.landlock}) and seccomp"
         missing = []
@@ -68,9 +66,7 @@ def confine_inspection(
 
     Args:
         private: a folder of which nothing is shown but ``read``.
-        cpu_s: CPU seconds.
-        address_space: bytes that it may map.
-        file_bytes: bytes that it may write to an open file.
+        cpu_s, address_space, file_bytes: see :func:`.limits.limit`.
 
     Returns:
         Its means of isolation, and whether it has a network of its own besides.

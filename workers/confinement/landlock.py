@@ -1,8 +1,7 @@
-"""A Landlock domain: the files, TCP, sockets and signals that stay in reach.
+"""A Landlock domain: the files, TCP, abstract unix sockets and signals that stay in reach.
 
-It holds for this thread and those that it starts later. Sockets are abstract unix sockets. By ctypes
-(linux/landlock.h); degrades by ABI, as the kernel's documentation advises. Rules hold for inodes: a folder's rule
-covers what is in it when that is opened, and a folder that is replaced has no rule any more.
+By ctypes (linux/landlock.h); degrades by ABI, as the kernel's documentation advises. Rules hold for inodes: a folder's
+rule covers what is in it when that is opened, and a folder that is replaced has no rule any more.
 """
 
 from __future__ import annotations
@@ -49,10 +48,7 @@ def restrict(read: Iterable[Path], write: Iterable[Path] = (), devices: Iterable
         devices: opened for reading, writing and ioctl.
 
     Returns:
-        Landlock's ABI version.
-
-    Raises:
-        OSError: the kernel has no Landlock.
+        Landlock's ABI version. Raises OSError where the kernel has none.
     """
     version = call(_CREATE_RULESET, None, 0, _VERSION)
     handled = (1 << _RIGHTS[min(version, 5)]) - 1

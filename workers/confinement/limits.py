@@ -27,8 +27,7 @@ def limit(cpu_s: int, address_space: int, file_bytes: int) -> None:
     its parent. It may open :data:`MOST_FILES` files at a time.
 
     Args:
-        cpu_s: seconds of CPU time.
-        address_space: bytes.
+        address_space: bytes that it may map.
         file_bytes: bytes written to any one file.
     """
     lower_limit(resource.RLIMIT_CPU, cpu_s, cpu_s + 2)
@@ -60,7 +59,6 @@ def no_core() -> None:
 
 
 def first_to_be_killed() -> None:
-    """Have the kernel kill this process before all others when memory runs out."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
 

@@ -27,16 +27,12 @@ OVERLOAD_ROWS = 3
 
 
 class Entry(msgspec.Struct, eq=False):
-    """One batch's account.
-
-    Attributes:
-        rows, queries, failed: their numbers; ``failed`` counts queries.
-    """
+    """One batch's account."""
 
     loaded: Loaded
     rows: int
     queries: int
-    failed: int
+    failed: int  # queries
     waited_s: float  # seconds from receipt to start
     run_s: float  # seconds inside ``session.run``
     occupied_s: float  # seconds that it occupied the device

@@ -32,10 +32,7 @@ _MOST_DETAIL = 8000
 
 
 class DeviceService:
-    """Owns the device.
-
-    ``intake`` takes batches from gateways, ``device_loop`` runs them, ``residency`` follows the plan.
-    """
+    """``intake`` takes batches from gateways, ``device_loop`` runs them, ``residency`` follows the plan."""
 
     def __init__(self, info: DeviceInfo, runtime: Runtime, peers: Peers, queue_rows: int, profile_share: float):
         self.info = info

@@ -48,7 +48,6 @@ class LatencyEstimate:
         self._reported_at = -DRIFT_EVERY_S
 
     def observe(self, now: float, rows: int, run_s: float, extent: int = 0) -> None:
-        """Account for a batch that ran for ``run_s`` and ended at ``now``."""
         expected_s = self._expected.seconds(rows)
         ratio = run_s / expected_s
         if self._size is not None and extent != self._size and ratio < 1.0:

@@ -32,12 +32,10 @@ class WorkKind(StrEnum):
 
 @dataclass(slots=True)
 class ExclusiveRequest:
-    """A call that needs the device to itself."""
-
     kind: WorkKind
     call: Callable[[], Any]
     future: asyncio.Future
-    expected_s: float = 0.0  # the expected duration
+    expected_s: float = 0.0
     limit_s: float = math.inf  # when the watchdog terminates it
     variant: int = 0  # id of what it runs; 0 for none
     added: float = 0.0  # when it was requested
@@ -51,13 +49,11 @@ class ExclusiveRequest:
 class Exclusive:
     """Requests that wait for the device. Decides which one is due, runs nothing.
 
-    Args:
-        share: least share of a busy device's time for MEASURE steps (0 to 1).
+    ``share``: least share of a busy device's time for MEASURE steps (0 to 1).
     """
 
     def __init__(self, share: float):
         self._share = share
-        #: those that wait; for others to look at
         self.requests: list[ExclusiveRequest] = []
         #: the CHECK step that waits for a lull
         self._check: ExclusiveRequest | None = None

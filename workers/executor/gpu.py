@@ -1,7 +1,4 @@
-"""One GPU: its memory through NVML, and the errors that make it unusable.
-
-After these errors, this process cannot use it any more.
-"""
+"""One GPU: its memory through NVML, and the errors after which this process cannot use it any more."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ class GpuError(Exception):
 
 
 def is_fatal(message: str) -> bool:
-    """Whether an error of ONNX Runtime means that this process has lost its GPU."""
     return any(found[2] or int(found[1]) in _STICKY for found in _CUDA.finditer(message))
 
 

@@ -19,7 +19,7 @@ _NOT_LEASED = "another core has this device"
 
 
 class Intake:
-    """Takes batches in: a query is refused here, or answered once its batch has run."""
+    """A query is refused here, or answered once its batch has run."""
 
     def __init__(
         self,

@@ -17,14 +17,10 @@ MAX_PENDING_BYTES = 256 * 1024 * 1024
 
 
 class Peers:
-    """Connections after their Hello.
-
-    Attributes:
-        gateways: with the plan that each routes by.
-        lease: which of them the device takes batches from.
-    """
+    """Connections after their Hello."""
 
     def __init__(self) -> None:
+        #: with the plan that each routes by
         self.gateways: dict[FrameConnection, int] = {}
         self.lease = Lease()
         self.nodes: set[FrameConnection] = set()

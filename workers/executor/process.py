@@ -1,7 +1,4 @@
-"""Binding of the process to its device's cores, memory and socket.
-
-The process is confined to them.
-"""
+"""The process's cores, memory, socket and confinement."""
 
 from __future__ import annotations
 
@@ -65,15 +62,10 @@ def memory_limit(device: DeviceInfo) -> int:
 
 
 def note_faults(endpoint: str) -> End:
-    """Have the process record why it ends by its own doing.
-
-    The record is a file (see :func:`.endings.fault_path`).
+    """Have the process record in a file (:func:`.endings.fault_path`) why it ends by its own doing.
 
     Returns:
         a function that ends the process, given the status and, for the operator, why.
-
-    Raises:
-        OSError: the file cannot be made.
     """
     file = open(endings.fault_path(endpoint), "wb", buffering=0)  # noqa: SIM115 - open until the process ends
     faulthandler.enable(file, all_threads=False)
@@ -111,9 +103,7 @@ def confine(device: DeviceInfo, settings: Settings, models: Path) -> None:
 
 
 def listening_socket(endpoint: str) -> socket.socket:
-    """Return a unix socket at ``unix:/path`` with mode 0600.
-
-    It takes the place of a stale one, and takes connections once listened on.
+    """Return a unix socket at ``unix:/path`` with mode 0600, in place of a stale one.
 
     Raises:
         ValueError: not such an endpoint, a path too long or relative, or something else in its place.

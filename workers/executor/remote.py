@@ -1,7 +1,4 @@
-"""Access from cores on other boxes, by TCP with mutual TLS.
-
-Only listed members may connect.
-"""
+"""Access from cores on other boxes, by TCP with mutual TLS."""
 
 from __future__ import annotations
 
@@ -21,8 +18,6 @@ _log = log.get("executor.remote")
 
 
 class RemoteCores:
-    """Cores of other boxes, as the node daemon lists them."""
-
     def __init__(self, bound: socket.socket, make: Callable[..., FrameConnection], limits: PeerLimits) -> None:
         self._listed: frozenset[PeerIdentity] = frozenset()
         self._listener = MemberListener(bound, make, lambda identity: identity in self._listed, limits)

@@ -49,12 +49,7 @@ Arrays = Mapping[str, np.ndarray]
 class RunnableModel:
     """A loaded variant. ``run`` may be called by one thread at a time.
 
-    Every run uses the run options of ``watchdog``.
-
     Attributes:
-        session: the ONNX Runtime session.
-        signature: names, types and shapes of inputs and outputs.
-        load_s: seconds that the load took.
         inputs, outputs: symbolic names of their dimensions.
         most_rows: rows that one run can take: 1 where the model's first dimension is fixed at that, or no batch
             dimension; None: any number.
@@ -67,7 +62,7 @@ class RunnableModel:
         signature: Signature,
         load_s: float,
         watchdog: Watchdog,
-        survive: Callable[[Exception], None] = lambda error: None,
+        survive: Callable[[Exception], None],
     ):
         self.session = session
         self._survive = survive
@@ -178,7 +173,7 @@ class RunnableModel:
 
 
 class Runtime:
-    """Loads models onto one device. ``watchdog``: limits everything that runs on it.
+    """Loads models onto one device.
 
     Raises (constructor):
         LoadError: a GPU device without a CUDA provider in this installation.

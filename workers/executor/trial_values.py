@@ -176,7 +176,6 @@ def unpack(packed: bytes, signature: Signature) -> Arrays:
 
 
 def pack(rows: Arrays) -> bytes:
-    """Return rows as an ``.npz``, texts as such."""
     file = io.BytesIO()
     np.savez_compressed(file, **{name: _plain(array) for name, array in rows.items()})
     return file.getvalue()

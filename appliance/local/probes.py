@@ -6,20 +6,15 @@ They may also raise OSError. A caller limits a probe's time. Probes leave nothin
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import re
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from workers.protocol import frames
 from workers.protocol.frame_connection import FrameConnection, connect
 from workers.protocol.gateways import Ping, Pong
+from workers.trust import control_plane
 
 Probe = Callable[[], Awaitable[str | None]]
-#: bytes of an answer that are read
-_ANSWER_BYTES = 65_536
 
 
 async def ask(probe: Probe, timeout_s: float) -> str | None:
@@ -33,22 +28,15 @@ async def ask(probe: Probe, timeout_s: float) -> str | None:
 
 def http(url: str, holding: bytes = b"") -> Probe:
     """A probe by GET for a status of 200 and bytes in the body."""
-    parts = urlsplit(url)
-    context = unverified() if parts.scheme == "https" else None
+    context = control_plane.unverified() if url.startswith("https:") else None
 
     async def probe() -> str | None:
-        async with _closing(asyncio.open_connection(parts.hostname, parts.port, ssl=context)) as (reader, writer):
-            writer.write(f"GET {parts.path} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n".encode())
-            answer = await reader.read(_ANSWER_BYTES)
-            while piece := await reader.read(_ANSWER_BYTES - len(answer)):
-                answer += piece
-        found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
-        if found is None:
+        status, body = await control_plane.get(url, context)
+        if status is None:
             return "no HTTP answer"
-        body = answer.partition(b"\r\n\r\n")[2]
-        if found[1] == b"200" and holding in body:
+        if status == 200 and holding in body:
             return None
-        return f"HTTP {int(found[1])}: {body[:300].decode(errors='replace')}"
+        return f"HTTP {status}: {body[:300].decode(errors='replace')}"
 
     return probe
 
@@ -57,9 +45,12 @@ def redis(path: Path) -> Probe:
     """PING; a Redis that still loads its snapshot is not ready."""
 
     async def probe() -> str | None:
-        async with _closing(asyncio.open_unix_connection(str(path))) as (reader, writer):
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        try:
             writer.write(b"PING\r\n")
             answer = await reader.readline()
+        finally:
+            writer.close()
         return None if answer.startswith(b"+PONG") else answer[:300].decode(errors="replace").strip() or "no answer"
 
     return probe
@@ -107,22 +98,3 @@ def heartbeat(path: Path) -> Probe:
         return None if seen != last else "no heartbeat"
 
     return probe
-
-
-def unverified() -> ssl.SSLContext:
-    """For connections that stay on this box, to a certificate of any name."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-@contextlib.asynccontextmanager
-async def _closing(
-    opening: Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]],
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await opening
-    try:
-        yield reader, writer
-    finally:
-        writer.close()

@@ -8,9 +8,8 @@ import math
 import httpx2
 
 from workers.protocol.datatypes import ITEM_BYTES
+from workers.trust.control_plane import unverified
 from workers.v2.http import HEADER_LENGTH
-
-from .probes import unverified
 
 #: bytes of an element that is an empty string: its length, as the binary data of V2 has it
 _EMPTY_STRING = 4

@@ -30,7 +30,7 @@ PATH = "/authority.pem"
 #: seconds between two looks whether the authority was replaced
 FOLLOW_EVERY_S = 3600.0
 _TIMEOUT_S = 5.0
-#: bytes of an answer that are read
+#: bytes of an HTTP answer that are read
 _ANSWER_BYTES = 65_536
 _PINNED = b"pinned by sha256:"
 
@@ -122,10 +122,7 @@ async def obtain(settings: Settings) -> None:
     if not settings.control_fingerprint or _kept(settings) is not None:
         return
     # For the one request whose answer is verified by itself.
-    unverified = ssl.create_default_context()
-    unverified.check_hostname = False
-    unverified.verify_mode = ssl.CERT_NONE
-    shown = (await _shown(settings, unverified))[0]
+    shown = (await _shown(settings, unverified()))[0]
     if fingerprint(shown) != settings.control_fingerprint:
         raise TrustError(
             f"NEREUS_CONTROL_FINGERPRINT: {settings.control_url} shows the authority sha256:{fingerprint(shown)}, "
@@ -171,29 +168,43 @@ def _certifies(earlier: x509.Certificate, cross: x509.Certificate, later: x509.C
 
 async def _shown(settings: Settings, trusting: ssl.SSLContext) -> list[x509.Certificate]:
     """The authority that the control plane shows, and the one that certifies it."""
-    url = urlsplit(settings.control_url)
-    request = f"GET {PATH} HTTP/1.0\r\nHost: {url.netloc}\r\n\r\n"
     async with asyncio.timeout(_TIMEOUT_S):
-        reader, writer = await asyncio.open_connection(url.hostname, url.port or 443, ssl=trusting)
-        try:
-            writer.write(request.encode())
-            answer = b""
-            while len(answer) < _ANSWER_BYTES and (piece := await reader.read(_ANSWER_BYTES - len(answer))):
-                answer += piece
-        finally:
-            writer.close()
-    status = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
+        status, body = await get(settings.control_url + PATH, trusting)
     try:
-        shown = [x509.load_pem_x509_certificate(block) for block in blocks(answer)]
+        shown = [x509.load_pem_x509_certificate(block) for block in blocks(body)]
     except ValueError:
         shown = []
-    if status is None or status[1] != b"200" or not shown:
-        what = f"HTTP {int(status[1])}" if status is not None else "no HTTP"
+    if status != 200 or not shown:
+        what = f"HTTP {status}" if status is not None else "no HTTP"
         raise TrustError(
             f"{settings.control_url}{PATH} shows no authority ({what}): must be a control plane of this release or a "
             "later one. No token was sent"
         )
     return shown
+
+
+async def get(url: str, context: ssl.SSLContext | None) -> tuple[int | None, bytes]:
+    """GET once: the status, None where the answer is no HTTP, and the body's first 64 KiB."""
+    parts = urlsplit(url)
+    port = parts.port or (80 if context is None else 443)
+    reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
+    try:
+        writer.write(f"GET {parts.path} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n".encode())
+        answer = b""
+        while piece := await reader.read(_ANSWER_BYTES - len(answer)):
+            answer += piece
+    finally:
+        writer.close()
+    status = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
+    return (None if status is None else int(status[1])), answer.partition(b"\r\n\r\n")[2]
+
+
+def unverified() -> ssl.SSLContext:
+    """For connections that stay on this box, to a certificate of any name, and for what is verified by itself."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _kept(settings: Settings) -> x509.Certificate | None:

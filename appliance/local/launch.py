@@ -15,7 +15,6 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Set what a process inherits through exec, then execute the command."""
     parent, nice, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:

@@ -13,7 +13,6 @@ from appliance.celery import app
 
 
 def main(arguments: list[str]) -> int:
-    """Run it until it is stopped; returns its exit status."""
     parser = argparse.ArgumentParser(prog="lean_celery", description="A worker of queues.")
     parser.add_argument("-Q", dest="queues", required=True)
     parser.add_argument("-n", dest="hostname", required=True)

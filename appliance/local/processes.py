@@ -90,7 +90,7 @@ class SupervisedService:
     """One supervised process.
 
     Attributes:
-        environment: variables beside the supervisor's own, determined at each start.
+        environment: variables beside the supervisor's own.
         alive: how a hung process is noticed; None: only a stopped one is.
         ready: whether it can be used, where that is more than being alive.
         ready_s: seconds after the start in which it must be alive; doubled after each start that failed.
@@ -104,7 +104,7 @@ class SupervisedService:
 
     name: str
     command: Sequence[str]
-    environment: Callable[[], Mapping[str, str]] = dict
+    environment: Mapping[str, str] = field(default_factory=dict)
     alive: Liveness | None = None
     ready: Probe | None = None
     ready_s: float = 60.0
@@ -133,7 +133,7 @@ class SupervisedService:
         try:
             self.process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", _LAUNCH, str(os.getpid()), str(self.nice), *self.command),
-                env={**os.environ, **self.environment()},
+                env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if self.once else output,
                 stderr=output if self.once or output is None else subprocess.STDOUT,

@@ -48,7 +48,7 @@ def data_plane(values: Settings, log: Path, roles: Roles = ALL) -> list[Supervis
     def service(name: str, alive: Liveness, *command: str) -> SupervisedService:
         # The supervisor's choice for "auto".
         chosen = {"NEREUS_CPU_DEVICES": values.cpu_devices} | SINGLE
-        return SupervisedService(name, _python(*command), environment=lambda: chosen, alive=alive, stop_s=3.5, log=log)
+        return SupervisedService(name, _python(*command), environment=chosen, alive=alive, stop_s=3.5, log=log)
 
     found = []
     if BoxRole.NODE in roles:
@@ -64,7 +64,7 @@ def data_plane(values: Settings, log: Path, roles: Roles = ALL) -> list[Supervis
 
 def control_plane(values: Settings, log: Path) -> list[SupervisedService]:
     needed = () if values.redis_url else ("redis",)
-    behind: dict[str, Any] = {"environment": lambda: SINGLE, "nice": NICE, "log": log}
+    behind: dict[str, Any] = {"environment": SINGLE, "nice": NICE, "log": log}
     prepare = SupervisedService("prepare", _python("appliance", "prepare"), stop_s=2, once=True, after=needed, **behind)
     web = SupervisedService(
         "web",
@@ -139,7 +139,7 @@ def _celery(values: Settings, log: Path) -> list[SupervisedService]:
             SupervisedService(
                 name,
                 _python("appliance.local.lean_celery", *options, "--loglevel", values.log_level),
-                environment=lambda: SINGLE | CHECKED,
+                environment=SINGLE | CHECKED,
                 alive=alive,
                 stop_s=2,
                 nice=NICE,
@@ -169,7 +169,7 @@ def _heartbeat(values: Settings, name: str) -> Probe:
 
 def demo(log: Path) -> list[SupervisedService]:
     """Its load is no part of the control plane, and does not stand behind serving."""
-    fields: dict[str, Any] = {"environment": lambda: SINGLE, "stop_s": 1, "log": log}
+    fields: dict[str, Any] = {"environment": SINGLE, "stop_s": 1, "log": log}
     return [
         SupervisedService(
             "register", _python("appliance.demo.register"), nice=NICE, once=True, after=("web",), **fields

@@ -200,7 +200,6 @@ def _log_path(home: Path) -> Path:
 
 
 def _forget_last_run(values: Settings) -> None:
-    """Delete heartbeats and links of the last run."""
     for pattern in ("*.heartbeat", "*.link"):
         for path in values.socket_folder.glob(pattern):
             path.unlink(missing_ok=True)

@@ -167,7 +167,7 @@ def test_credentials_that_a_power_cut_broke_replace_nothing(restored):
 
 def test_a_second_appliance_in_the_same_home_is_refused(restored):
     second = of_commands().run("manage.py", "up", env=restored.environment)
-    assert second.returncode != 0 and "another appliance" in second.stderr
+    assert second.returncode != 0 and f"another appliance (process {restored.process.pid})" in second.stderr
     restored.process.kill()
     restored.process.wait()
     eventually(lambda: not restored.group_members(), why="no process left after kill -9")

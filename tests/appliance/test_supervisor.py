@@ -17,13 +17,12 @@ import pytest
 
 from appliance.local import guard as guard_process
 from appliance.local import proc
-from appliance.local.preconditions import StartError, check_ports, locked
+from appliance.local.preconditions import StartError, check_ports
 from appliance.local.processes import Guard, Liveness, SupervisedService
 from appliance.local.services import control_plane, data_plane, demo, stop_order
-from appliance.local.supervisor import RESTARTS, Supervisor
+from appliance.local.supervisor import Supervisor
 from tests.running import ROOT, eventually, free_ports
 from tools.waiting import eventually_async
-from workers.node.backoff import RestartBackoff
 from workers.settings import Settings
 
 #: writes its name, and the time of SIGTERM; "stubborn" ones ignore SIGTERM
@@ -283,13 +282,6 @@ async def test_what_runs_once_reports_its_lines_and_is_repeated_until_it_succeed
     assert lines == ["prepare: the database is broken. It is tried again, at least every 30 s.", "first", "second"]
 
 
-def test_restarts_come_at_once_then_with_growing_pauses():
-    backoff = RestartBackoff(RESTARTS)
-    pauses = [backoff.died(0.0) for _ in range(10)]
-    assert pauses == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
-    assert backoff.died(RESTARTS.steady) == 0.0
-
-
 async def test_a_service_can_be_stopped_while_it_starts(tmp_path):
     async def never() -> str | None:
         return "not yet"
@@ -417,13 +409,6 @@ async def test_a_guard_that_was_killed_gets_a_successor(tmp_path):
         os.kill(first, signal.SIGKILL)
         await until(lambda: supervisor.guard.pid != first)
         assert alive(supervisor.guard.pid)
-
-
-def test_two_appliances_do_not_share_a_home(tmp_path):
-    with locked(tmp_path), pytest.raises(StartError, match=f"process {os.getpid()}.*NEREUS_HOME"), locked(tmp_path):
-        pass
-    with locked(tmp_path):
-        pass
 
 
 def test_a_taken_port_is_named_with_its_variable(tmp_path):

@@ -6,6 +6,7 @@ reads is one, too, as it is nearly always a misspelling. It imports neither Djan
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -287,8 +288,6 @@ class Settings:
     @property
     def instance(self) -> str:
         """A name for this home among those that share a database and a Redis."""
-        import hashlib
-
         return hashlib.sha256(f"{self.node_name} {self.home}".encode()).hexdigest()[:12]
 
     @property
@@ -326,8 +325,6 @@ class Settings:
         folder = self.home / "run"
         if len(str(folder)) + 40 <= SOCKET_PATH_LIMIT:
             return folder
-        import hashlib
-
         digest = hashlib.sha256(str(self.home).encode()).hexdigest()[:12]
         return Path("/tmp") / f"nereus-{os.getuid()}-{digest}"
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
 
-import httpx2
 import msgspec
 import psutil
 import pytest
 
 from tests.node import conftest
-from tests.node.test_daemon import config, order, variant, warm
+from tests.node.test_daemon import config
 from workers.protocol import control
 from workers.protocol.specs import ProfilePoint
 
@@ -50,33 +48,6 @@ def real_config(version: int, spec):
     residents = tuple(msgspec.structs.replace(resident, profile=points) for resident in plan.residents)
     plan = msgspec.structs.replace(plan, residents=residents)
     return msgspec.structs.replace(message, plan=msgspec.structs.replace(message.plan, devices=(plan,)))
-
-
-async def test_a_node_serves_survives_a_killed_executor_profiles_and_leaves_cleanly(
-    settings, control_plane, tiny_models
-):
-    digest = control_plane.add_blob(tiny_models["quick"].read_bytes())
-    spec = msgspec.structs.replace(variant(1, digest), accuracy=90.0, accuracy_normalized=100.0)
-    control_plane.greeting = [control.encode(real_config(5, spec))]
-    async with (
-        node(settings),
-        httpx2.AsyncClient(base_url=settings.node_http.url, trust_env=False, timeout=60) as client,
-    ):
-        await control_plane.receive(control.DeviceStates, warm(1, 5))
-        health = (await client.get("/health")).json()
-        assert (health["status"], health["plan_version"]) == ("ok", 5)
-        assert 'device="box/cpu0"' in (await client.get("/metrics")).text
-
-        os.kill(health["devices"][0]["pid"], signal.SIGKILL)
-        lost = await control_plane.receive(control.DeviceStates, lambda m: "SIGKILL" in m.devices[0].detail)
-        assert (lost.devices[0].state, lost.devices[0].warm) == ("starting", ())
-        control_plane.received.clear()
-        await control_plane.receive(control.DeviceStates, warm(1, 5))
-
-        await control_plane.say(order(3, spec))
-        done = await control_plane.receive(object, lambda m: isinstance(m, control.ProfileDone | control.ProfileFailed))
-        assert isinstance(done, control.ProfileDone), done
-        assert [point.batch for point in done.points] == [1, 2, 4, 8]
 
 
 async def test_a_second_daemon_of_the_same_name_is_refused(settings, control_plane):

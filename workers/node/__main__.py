@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import re
 import signal
 import sys
 
@@ -19,29 +18,16 @@ from ..settings import Settings, SettingsError
 from . import devices, http, redivision
 from .daemon import NodeDaemon
 
-#: what the control plane takes as a name
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-
 
 def main() -> int:
     try:
         settings = Settings.from_environ()
-        if not _NAME.fullmatch(settings.node_name):
-            raise SettingsError(
-                [
-                    f"NEREUS_NODE_NAME={settings.node_name!r}: must be 1 to 63 letters, digits, '.', '_' or '-', "
-                    "beginning with a letter or digit"
-                ]
-            )
         settings.make_folders()
         log.configure("node", settings.log_level)
         descriptors.raise_limit()
         layout = redivision.restore(settings)
     except SettingsError as error:
         print("Settings that cannot be used:\n  " + "\n  ".join(error.problems), file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"Settings that cannot be used:\n  NEREUS_HOME: cannot be written: {error}", file=sys.stderr)
         return 2
     devices.log_found(layout.devices)
     try:

@@ -9,6 +9,7 @@ their plan, and after a restart of the daemon the last configuration on disk is 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -123,7 +124,7 @@ class NodeDaemon:
             machine=machine.identity(),
             release=__version__,
             devices=announced,
-            cores=tuple(sorted(devices.usable())),
+            cores=tuple(sorted(os.sched_getaffinity(0))),
             divided=redivision.divided_as(self._settings, self._division).cpu_devices,
             ordered=bool(self._division),
             division_problem=self._division_problem,

@@ -61,10 +61,6 @@ def _parts(spec: str, box: Topology) -> Sequence[tuple[int, ...]]:
     return partition(spec, box.usable, packages(box.usable))
 
 
-def usable() -> Sequence[int]:
-    return topology.read().usable
-
-
 async def appeared(settings: Settings, present: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
     """Devices that are not ``present`` yet, such as a GPU whose driver came late."""
     names = {device.id for device in present}

@@ -27,8 +27,6 @@ KEEP_BEYOND = 4
 
 
 class Division(msgspec.Struct, frozen=True):
-    """CPU devices, and what is left."""
-
     devices: tuple[tuple[int, ...], ...]  # processors by device
     size: int  # physical cores of each device
     cores: int  # physical cores that may be used, within the quota

@@ -26,8 +26,6 @@ _ABSENT = (
 
 @dataclass(frozen=True)
 class Gpu:
-    """One NVIDIA GPU."""
-
     index: int  # CUDA's ordinal in a process with this environment and CUDA_DEVICE_ORDER=PCI_BUS_ID
     uuid: str
     name: str
@@ -66,17 +64,15 @@ def sensors(uuid: str) -> tuple[float | None, float | None]:
     """Temperature (degrees Celsius) and power (watts) of a GPU; None: not known."""
     try:
         pynvml.nvmlInit()
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            celsius = _sensor(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
+            milliwatts = _sensor(lambda: pynvml.nvmlDeviceGetPowerUsage(handle))
+            return celsius, None if milliwatts is None else milliwatts / 1000
+        finally:
+            pynvml.nvmlShutdown()
     except pynvml.NVMLError:
         return None, None
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        celsius = _sensor(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
-        milliwatts = _sensor(lambda: pynvml.nvmlDeviceGetPowerUsage(handle))
-        return celsius, None if milliwatts is None else milliwatts / 1000
-    except pynvml.NVMLError:
-        return None, None
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def _sensor(read: Callable[[], int]) -> float | None:

@@ -30,8 +30,6 @@ GRACE_S = 1.0
 
 
 class NodePages:
-    """The requests' handler; its paths are few enough to need no framework."""
-
     def __init__(self, daemon: NodeDaemon, access: MetricsAccess):
         self._daemon = daemon
         self._access = access

@@ -24,8 +24,6 @@ _EXIT = re.compile(r"exit (\d{1,3})(?: (?:executor: )?(.*))?")
 
 @dataclass(frozen=True)
 class Loss:
-    """The end of an executor process."""
-
     reason: str  # in words
     crashed: bool = False  # what it ran may be the cause; False where an operator or the node ended it
     variant: int = 0  # id of the one that it ran or loaded when it crashed; 0 for none

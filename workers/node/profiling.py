@@ -28,8 +28,6 @@ KEPT = 16
 
 
 class _End(NamedTuple):
-    """The end of a job."""
-
     variant: int | None  # the one that was measured; None: ordered by an earlier daemon, not known
     message: control.ProfileDone | control.ProfileFailed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import msgspec
@@ -16,8 +17,6 @@ _log = log.get("devices")
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The division of a box's cores and GPUs into devices."""
-
     devices: tuple[DeviceInfo, ...] = ()  # all of them; empty: nothing is known of earlier starts
     ordered: str = ""  # the division that the control plane ordered; empty: the settings'
     retiring: frozenset[str] = frozenset()  # ids of devices that others replace
@@ -43,7 +42,7 @@ def restore(settings: Settings) -> Layout:
         _log.error("division_refused", ordered=before.ordered, reason="; ".join(error.problems))
         before = Layout()
         found = devices.find(settings)
-    names, cores = {device.id for device in found}, set(devices.usable())
+    names, cores = {device.id for device in found}, os.sched_getaffinity(0)
     retiring = [
         device
         for device in before.devices

@@ -41,8 +41,6 @@ MEMBERS_ALONE = "it is for members of this cluster; queries go to NEREUS_HTTP, b
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of a listening process."""
-
     address: str  # ``unix:/path``, or ``tls:HOST:PORT``
     member: PeerIdentity | None = None  # whom to find at the other end of TLS
 
@@ -53,8 +51,6 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class TlsClient:
-    """Connections of this member to others on other boxes."""
-
     context: Callable[[], ssl.SSLContext]  # raises :class:`CertificateError` where it has no certificate yet
     limits: PeerLimits  # of frames
 

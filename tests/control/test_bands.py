@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from scheduler.control.demand import FALSE_BURSTS_PER_S, LOOKS_PER_S, band, bands, estimates
-from workers.gateway.bursts import SLOT_S, BurstDetector
+from workers.gateway.bursts import LONG, SLOT_S, BurstDetector
 from workers.protocol.control import Burst
 
 PERIOD_S = 30
@@ -111,6 +111,10 @@ def found_after(rate: float, times: float, applications: int, seed: int) -> floa
 )
 def test_a_burst_of_one_application_is_found_though_there_are_many(rate, times, applications, within_s):
     assert median(found_after(rate, times, applications, seed) for seed in range(41)) <= within_s
+
+
+def test_a_rate_that_collapses_is_found_by_the_longest_window():
+    assert found_after(100, 0.1, applications=1, seed=1) <= LONG * SLOT_S
 
 
 @pytest.mark.parametrize("applications", [1, 10, 100])

@@ -153,14 +153,6 @@ async def test_a_request_that_is_not_the_members_is_refused_and_the_member_serve
     await connection.leave()
 
 
-async def test_a_request_that_is_too_long_names_the_field():
-    connection = Connection("node", await token())
-    await connection.open()
-    await connection.say(control.JoinNode(name="box", devices=(), certificate_request="x" * 9000))
-    code, reason = await connection.closed()
-    assert code == control.CLOSE_MALFORMED and "certificate_request" in reason
-
-
 async def test_a_key_belongs_to_one_member_also_once_it_is_revoked(tmp_path):
     secret = await token()
     first = await joined("box", secret, "node", MemberIdentity(tmp_path / "a.pem", "node", "box"))

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.control.demand import FLOOR, HISTORY_S, band, estimates
-from workers.gateway.bursts import BurstDetector
 
 
 def history(counts, until: int = 1000) -> list:
@@ -138,40 +137,3 @@ def test_a_plan_holds_for_the_demand_it_was_made_for_and_for_its_noise(rate, app
     if rate > 20:
         assert limits.low > rate / 4
     assert limits.high >= rate + 2.9 * math.sqrt(max(rate, 1))
-
-
-def replans(rates, period_s: int = 10, seed: int = 2) -> tuple[int, int]:
-    """Reports of a detector over Poisson ``rates`` of seconds, a plan every period: (all, those above the band)."""
-    random = np.random.default_rng(seed)
-    detector, seconds, reports, above, high = BurstDetector(), [], 0, 0, 0.0
-    for second, rate in enumerate(rates):
-        if second % period_s == 0:
-            limits = band(estimates(seconds, ["a"], second).planned["a"] if seconds else rate * 1.2)
-            high = limits.high
-            detector.set_plan({"a": limits}, second, float(second))
-        count = random.poisson(rate)
-        arrivals = np.sort(random.random(count)) + second
-        for tick in range(10):
-            now = second + (tick + 1) / 10
-            for at in arrivals[(arrivals >= now - 0.1) & (arrivals < now)]:
-                detector.arrived("a", 1, float(at))
-            found = detector.check(now)
-            reports += len(found)
-            above += sum(report.rate > high for report in found)
-        seconds.append((second, {"a": float(count)}))
-    return reports, above
-
-
-@pytest.mark.parametrize("rate", [5, 50, 300])
-def test_noise_asks_for_a_plan_less_than_once_in_two_minutes(rate):
-    reports, _ = replans([rate] * 600)
-    assert reports <= 5
-
-
-def test_a_doubling_asks_for_a_plan_within_its_first_seconds():
-    assert replans([100] * 65 + [200] * 2)[1] >= 1
-    assert replans([100] * 67)[0] == 0
-
-
-def test_a_rate_that_collapses_asks_for_a_plan_though_no_period_ends():
-    assert replans([100] * 31 + [10] * 28, period_s=30)[0] >= 1

@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.db import OperationalError
 
 from registry import profiling, storage
-from registry.models import Device, Node, Profile, ProfileJob, Variant
+from registry.models import Device, Node, ProfileJob, Variant
 from scheduler.profiling import dispatch, results
 from tests.control.linked import cluster, until
 from tests.control.world import application, variant
@@ -37,28 +37,30 @@ def up() -> bool:
     return Device.objects.filter(state="up").exists()
 
 
-def finished() -> bool:
-    return ProfileJob.objects.get().state == "done" and Profile.objects.exists()
+def ended(state: str = "done") -> bool:
+    return ProfileJob.objects.get().state == state
 
 
-async def test_a_result_that_could_not_be_stored_is_sent_again(home, monkeypatch):
+@pytest.mark.parametrize(("name", "how", "detail"), [("new", "done", ""), ("fail", "failed", "no such operator")])
+async def test_an_end_that_could_not_be_stored_is_sent_again(name, how, detail, home, monkeypatch):
     monkeypatch.setattr(node_daemon, "STATES_EVERY_S", 1.0)
-    stored, tries, nodes, kept = results.done, [], [], []
+    stored, tries, nodes, kept = getattr(results, how), [], [], []
 
-    def once_in_vain(name, message) -> None:
+    def once_in_vain(node, message) -> None:
         tries.append(message)
         if len(tries) == 1:
             raise OperationalError("database is locked")
         kept.extend(nodes[0].jobs.under_way)
-        stored(name, message)
+        stored(node, message)
 
-    monkeypatch.setattr(results, "done", once_in_vain)
+    monkeypatch.setattr(results, how, once_in_vain)
     async with cluster(home) as (_, node):
         nodes.append(node)
         await until(sync_to_async(up), "the device")
-        job = await sync_to_async(order)()
-        await until(sync_to_async(finished), "the result")
-        assert (await sync_to_async(ProfileJob.objects.get)()).attempts == 1
+        job = await sync_to_async(order)(name)
+        await until(sync_to_async(lambda: ended(how)), "the result")
+        stored_job = await sync_to_async(ProfileJob.objects.get)()
+        assert (stored_job.attempts, stored_job.detail, tries[0].job) == (1, detail, job)
         assert job in kept, "the node repeats what the control plane may not have stored"
         await until(lambda: not node.jobs.under_way, "the node learns that the result has arrived")
         count = len(tries)
@@ -84,29 +86,5 @@ async def test_a_result_that_is_lost_with_its_link_is_sent_on_the_next_one(home,
         await sync_to_async(order)()
         await until(lambda: tries, "the result is under way")
         node.link.rejoin()
-        await until(sync_to_async(finished), "the result")
+        await until(sync_to_async(ended), "the result")
         assert (await sync_to_async(ProfileJob.objects.get)()).attempts == 1
-
-
-async def test_a_failure_that_could_not_be_stored_is_sent_again(home, monkeypatch):
-    monkeypatch.setattr(node_daemon, "STATES_EVERY_S", 1.0)
-    stored, tries = results.failed, []
-
-    def once_in_vain(node, message) -> None:
-        tries.append(message)
-        if len(tries) == 1:
-            raise OperationalError("database is locked")
-        stored(node, message)
-
-    def ended() -> bool:
-        return ProfileJob.objects.get().state == "failed"
-
-    monkeypatch.setattr(results, "failed", once_in_vain)
-    async with cluster(home) as (_, node):
-        await until(sync_to_async(up), "the device")
-        await sync_to_async(order)("fail")
-        await until(sync_to_async(ended), "the failure")
-        job = await sync_to_async(ProfileJob.objects.get)()
-        assert (job.attempts, job.detail) == (1, "no such operator")
-        assert tries[0].attempt == 1
-        await until(lambda: not node.jobs.under_way, "the node learns that it has arrived")

@@ -131,11 +131,6 @@ def test_published_stacks_hold_nothing_that_their_strategies_do_not_ask_for(digi
         assert not device["relief"]
 
 
-def test_nothing_stands_by_where_memory_has_no_room_for_it(digits):
-    Device.objects.update(memory_bytes=2**20 + 2**19)
-    assert not any(device["relief"] for device in make_plan("manual").wire["devices"])
-
-
 def test_a_device_that_is_down_is_planned_without(digits):
     Device.objects.filter(ref="box/cpu1").update(state=Device.State.DOWN)
     plan = make_plan("change")

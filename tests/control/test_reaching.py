@@ -34,28 +34,9 @@ ages = st.floats(0, 100)
 views = st.builds(Reported, st.booleans()) | st.builds(Reported, st.booleans(), st.booleans(), ages)
 
 
-@given(st.booleans(), st.lists(views), ages, ages)
-def test_what_one_core_reaches_is_never_cut_off(was, others, serving_s, silent_s):
-    assert not cut_off(was, [*others, Reported(announced=False, reached=True)], serving_s, silent_s)
-
-
 @given(st.booleans(), ages, ages)
 def test_without_any_gateway_nothing_changes(was, serving_s, silent_s):
     assert cut_off(was, [], serving_s, silent_s) is was
-
-
-@given(st.lists(views), ages)
-def test_a_device_is_cut_off_only_after_the_patience(some, serving_s):
-    if cut_off(False, some, serving_s):
-        assert serving_s >= PATIENCE_S
-        assert all(view.unreached_s >= PATIENCE_S for view in some if view.reached is False)
-        assert any(view.reached is False for view in some)
-
-
-@given(st.lists(views, min_size=1), ages)
-def test_a_device_that_is_cut_off_stays_so_until_somebody_reaches_it(some, serving_s):
-    back = any(view.reached for view in some)
-    assert cut_off(True, some, serving_s) is not back
 
 
 @given(st.booleans(), st.lists(views, min_size=1), views, ages)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from scheduler.allocation.problem import (
     Allocation,
     ApplicationDemand,
@@ -38,17 +36,6 @@ def test_a_strategys_residents_stand_by_in_its_order_without_those_that_are_plac
         problem(None, BIG, MIDDLE, SMALL), allocation("big", residents={"d0": ("small", "big", "middle")})
     )
     assert found == {"d0": ["small", "middle"]}
-
-
-def test_standby_variants_leave_a_part_of_the_devices_memory_free():
-    residents = {"d0": ("big", "middle", "small")}
-    # Two fit into the part that may be used, the placed one among them.
-    memory = int(20 * MIB / MEMORY_SHARE)
-    world = problem(memory, BIG, MIDDLE, SMALL)
-    (chosen,) = standby_variants(world, allocation("big", residents=residents)).values()
-    assert len(chosen) == 1
-    less = dataclasses.replace(world, devices=(DeviceResources("d0", "cpu", memory - 1),))
-    assert standby_variants(less, allocation("big", residents=residents)) == {}
 
 
 def test_a_smaller_one_may_fit_where_a_larger_one_does_not():

@@ -34,24 +34,11 @@ def test_little_demand_is_served_in_time_and_at_the_accuracy_of_the_plan(stack):
     assert digits.accuracy_interval.holds(digits.accuracy)
 
 
-def test_more_than_devices_can_serve_is_promised_to_be_violated():
-    # Four devices at 4 ms a row serve 1,000 items/s at the most.
-    found = simulated(world(demand=1500.0), windows=FEW)
-    digits = found.applications["digits"]
-    assert 0.2 < digits.violations < 0.7
-    assert digits.violations_interval.holds(digits.violations)
-    assert digits.accuracy == pytest.approx(90.0, abs=1.0)
-
-
 def test_arrivals_are_those_recorded_times_their_factor():
     once = world(demand=40.0)
     twice = replace(once, factors={"digits": 2.0})
     items = [simulated(w, windows=FEW).applications["digits"].items for w in (once, twice)]
     assert items == [40 * FEW.length * FEW.count, 80 * FEW.length * FEW.count]
-
-
-def test_an_application_without_queries_gets_no_promise():
-    assert set(simulated(world(arriving=0.0), windows=FEW).applications) == {"words"}
 
 
 def test_arrivals_that_would_take_for_ever_are_not_simulated(monkeypatch):

@@ -34,6 +34,8 @@ def scenarios(draw):
         load_time_s=draw(st.sampled_from([0.0, 0.3])),
         network_s=draw(st.sampled_from([0.0, 0.004])),
         profile_noise=draw(st.sampled_from([0.0, 0.2])),
+        profile_error=draw(st.sampled_from([0.0, 0.5])),
+        stall_s=draw(st.sampled_from([0.0, 0.5])),
         max_resident=draw(st.sampled_from([{}, {"cpu": 1}, {"cpu": 2, "gpu": 2}])),
         seed=draw(st.integers(0, 5)),
         control=ControlSettings(

@@ -96,15 +96,6 @@ def test_devices_that_load_are_counted_on_for_what_they_have_and_do_not_load_it_
     assert len(settled) == 80 and set(settled) == {IN_TIME}
 
 
-def test_applications_share_one_device_with_one_place_and_every_query_is_counted():
-    models = [model(f"q{i}", "m", cpu={1: 10, 4: 20}) for i in range(3)]
-    arrivals = [(30.0 * i, f"q{i % 3}") for i in range(400)]
-    control = ControlSettings(period_s=1, burst_check_s=0.5)
-    scenario = world(models, arrivals, control=control, load_time_s=0.3, max_resident={"cpu": 1}, network_s=0.002)
-    s = simulate(scenario, LATE_PROTEUS).summary
-    assert s["in_time"] + s["late"] + s["dropped"] == 400 and s["in_time"] > 0
-
-
 @pytest.mark.parametrize("stack", [DEFAULT, LATE_PROTEUS])
 def test_what_is_loaded_already_is_no_load_of_the_next_plan_though_loads_take_no_time(stack):
     models = [model("q", "exact", 100, cpu={1: 40, 4: 60}), model("q", "rough", 80, cpu={1: 5, 4: 11})]

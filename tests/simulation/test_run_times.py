@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from scheduler.simulation import simulate
 from scheduler.simulation.run_times import RunTimes
 from scheduler.simulation.scenario import load
 
@@ -54,14 +51,3 @@ def test_a_scenario_says_them_in_its_file(tmp_path):
     assert (scenario.profile_error, scenario.stall_s, scenario.stall_every) == (0.5, 0.5, 20.0)
     scenario = load(files(tmp_path))
     assert (scenario.profile_error, scenario.stall_s, scenario.stall_every) == (0, 0, 100)
-
-
-@pytest.mark.parametrize("options", [{"profile_error": 0.5}, {"stall_s": 0.5, "stall_every": 50.0}])
-def test_every_query_is_counted_once_and_the_same_run_comes_out_again(options):
-    arrivals = [(25.0 * i, "q") for i in range(300)]
-    summaries = [simulate(world([ONE], arrivals, ["cpu"] * 2, **options), "nereus").summary for _ in range(2)]
-    first, again = ({key: each[key] for key in ("queries", "in_time", "late", "dropped")} for each in summaries)
-    assert first == again
-    assert first["in_time"] + first["late"] + first["dropped"] == first["queries"] == 300
-    # Only what a stall makes late is lost.
-    assert first["in_time"] >= 250

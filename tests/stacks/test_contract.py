@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -162,27 +161,6 @@ def test_a_decision_between_variants_keeps_the_rules(name, offered, queries, whe
             alone = given_view.now + chosen.latency.seconds(waiting[i].rows)
             assert alone <= waiting[i].deadline, "a query was run that is bound to be late"
     assert Decided.of(POLICIES[name]().decide(view(queries, offered, when, late))) == decision
-
-
-@pytest.mark.parametrize("second", POLICIES)
-@every_policy
-@examples(6)
-@given(one=candidates(), other=candidates(), queries=arrivals(most=25), late=modes, data=st.data())
-def test_queues_of_a_device_answer_every_query_once_and_decide_alike_again(
-    name, second, one, other, queries, late, data
-):
-    sides = data.draw(st.lists(st.sampled_from(["a", "b"]), min_size=len(queries), max_size=len(queries)))
-    split = [replace(query, queue=side) for query, side in zip(queries, sides, strict=True)]
-
-    def run():
-        queues = [Served(POLICIES[name](), one, late, "a"), Served(POLICIES[second](), other, name="b")]
-        return served_by(queues, split)
-
-    timeline = run()
-    assert sorted(timeline.answered) == [query.id for query in queries]
-    spans = sorted((batch.start, batch.end) for batch in timeline.batches)
-    assert all(end <= start for (_, end), (start, _) in pairwise(spans)), "one batch at a time"
-    assert run().decisions == timeline.decisions
 
 
 @every_policy

@@ -63,30 +63,12 @@ def test_a_static_plan_outlives_the_demand_it_was_made_for(cluster, stack):
     assert second.served < second.demand
 
 
-def test_greedy_scaling_goes_on_from_the_plan_in_force(cluster, stack):
-    stack("infaas-accuracy")
-    first = make_plan("manual")
-    arrive(("digits", "letters"), 45)
-    second = make_plan("period")
-    kept = {device: variants for device, variants in hosts(first).items() if variants}
-    assert kept and all(hosts(second)[device] == variants for device, variants in kept.items())
-    assert sum(map(len, hosts(second).values())) > len(kept)
-
-
 def test_what_another_strategy_decided_is_not_remembered(cluster, stack):
     stack("infaas-greedy")
     make_plan("manual")
     stack("clipper-ha")
     plan = make_plan("manual")
     assert {name for names in hosts(plan).values() for name in names} == {"digits-good", "letters-good"}
-
-
-def test_a_variant_that_leaves_makes_a_static_strategy_place_anew(cluster, stack):
-    stack("clipper-ha")
-    make_plan("manual")
-    Variant.objects.filter(name="digits-good").update(state=Variant.State.DRAINING)
-    names = {name for names in hosts(make_plan("change")).values() for name in names}
-    assert names == {"digits-quick", "letters-good"}
 
 
 def test_a_stored_plan_that_cannot_be_read_counts_as_none(cluster, stack):

@@ -11,8 +11,7 @@ from scheduler.allocation.problem import ApplicationDemand, DeviceResources, Pro
 from scheduler.simulation import simulate
 from scheduler.simulation.scenario import ControlSettings
 from scheduler.stacks.infaas.arrivals import HeadroomTrigger
-from scheduler.stacks.registry import trigger_of
-from scheduler.stacks.strategies import get, names
+from scheduler.stacks.strategies import get
 from tests.allocation.worlds import line, problems, variant
 from tests.simulation.worlds import model, world
 
@@ -110,14 +109,6 @@ class TestTrigger:
     def test_what_has_no_instance_is_asked_for_at_its_first_query(self):
         trigger = self.trigger()
         assert trigger.on_arrival("b", 0.0) == {"b": 1.0}
-
-    def test_other_strategies_have_none(self):
-        assert [name for name in names() if trigger_of(name) is not None] == [
-            "infaas-accuracy",
-            "infaas-greedy",
-            "infaas-ilp",
-            "sm+",
-        ]
 
 
 def test_in_simulation_it_scales_at_the_arrival_that_uses_up_the_headroom():

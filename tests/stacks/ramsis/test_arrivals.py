@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.stacks.ramsis.arrivals import MOST_PHASES, Stream, log_factorials, round_robin
+from scheduler.stacks.ramsis.arrivals import MOST_PHASES, Stream, round_robin
 
 pytestmark = pytest.mark.wide
 
@@ -26,23 +26,8 @@ def test_counts_have_probabilities_that_sum_to_one_with_the_mean_and_variance_as
     assert float(chances @ (number - mean) ** 2) == pytest.approx(rate * seconds, rel=1e-2, abs=1e-5)
 
 
-@given(rates, st.floats(1e-4, 0.1), st.floats(1e-4, 0.1))
-def test_increments_are_independent(rate, first, second):
-    stream = Stream(rate)
-    most = stream.most(first + second)
-    one, other, whole = stream.probabilities(most, np.array([first, second, first + second]))
-    assert np.convolve(one, other)[: most + 1] == pytest.approx(whole, abs=1e-7)
-
-
 def test_a_moment_without_length_has_no_arrivals():
     assert Stream(5.0).probabilities(2, np.array([0.0])).tolist() == [[1.0, 0.0, 0.0]]
-
-
-@given(st.integers(0, 100_000))
-def test_factorials_are_those_of_the_standard_library(number):
-    found = log_factorials(number)
-    assert len(found) == number + 1
-    assert float(found[-1]) == pytest.approx(math.lgamma(number + 1), rel=1e-10, abs=1e-10)
 
 
 def test_round_robin_keeps_the_worker_s_rate_whatever_the_number_of_workers():

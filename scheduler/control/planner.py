@@ -159,12 +159,5 @@ def _store(plan: Plan, lease: HeldLease | None) -> None:
 
 
 def builtins(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {field.name: builtins(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, dict) or hasattr(value, "items"):
-        return {str(key): builtins(item) for key, item in value.items()}
-    if isinstance(value, frozenset | set):
-        return sorted(value)
-    if isinstance(value, list | tuple):
-        return [builtins(item) for item in value]
-    return value
+    """As JSON has it, equal for equal values. Solvers' numbers may be numpy's."""
+    return msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=float)

@@ -22,11 +22,7 @@ SILENT_S = 10
 
 
 def available_devices() -> list[registry.Device]:
-    """Return the devices that a plan may use.
-
-    They are up (or about to be free again), on an approved node that is neither silent nor cordoned, and reached by a
-    gateway.
-    """
+    """Devices for plans: up or about to be free, reached, on nodes that are not silent or cordoned."""
     devices = registry.Device.objects.filter(
         state__in=[registry.Device.State.UP, registry.Device.State.DRAINING],
         node__state=registry.Node.State.APPROVED,
@@ -39,11 +35,7 @@ def available_devices() -> list[registry.Device]:
 
 
 def idle_devices() -> list[registry.Device]:
-    """Return devices that plans name with nothing to run.
-
-    Those of cordoned nodes and retired ones unload what they hold. Those that no core reaches or that are about to
-    serve are named so that cores connect with them.
-    """
+    """Devices that plans name with nothing to run: to unload, or for cores to connect with."""
     left_out = Q(node__cordoned_at__isnull=False) | Q(unreached_since__isnull=False)
     left_out |= Q(phase__in=registry.Device.LEFT_OUT)
     approved = registry.Device.objects.filter(node__state=registry.Node.State.APPROVED)

@@ -82,14 +82,12 @@ def estimates(
 
     Args:
         seconds: (t, {application: items}) oldest first; a second that is absent had no report, not no demand.
-        applications: for which to estimate.
         now: the current second, which is not complete and is left out.
         observed: rates that a gateway reported with a burst; fresher than what ``seconds`` holds.
         horizon_s: time until the next plan; forecasts look :data:`HORIZON_S` ahead at most.
         quantile: share of such periods whose mean rate is to be below the estimate, above 0 and below 1.
         learned: another forecaster (simulations alone have one), of the arrivals that :func:`forecast` takes; horizon
             and quantile are then its own. None: level and trend.
-        history_s: seconds of arrivals that are looked at.
 
     Raises:
         ValueError: ``horizon_s`` or ``quantile`` is out of its range.
@@ -226,9 +224,7 @@ def band(planned: float, applications: int = 1) -> Band:
     :data:`FALSE_BURSTS_PER_S` (Bonferroni). Below: what counts of half that mean hardly ever fall to, as the margin of
     a volatile application may be a third of its rate; too much planned costs accuracy alone, and so is not urgent.
 
-    Args:
-        planned: items/s.
-        applications: how many are watched, this one included.
+    ``applications``: how many are watched, this one included.
     """
     tail = FALSE_BURSTS_PER_S / (LOOKS_PER_S * applications)
     deviations = -NormalDist().inv_cdf(tail)

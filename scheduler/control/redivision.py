@@ -46,11 +46,7 @@ def _change_over(node: Node) -> bool:
 
 
 def _measure_again(coming: QuerySet[Device]) -> None:
-    """Order anew what was measured on devices that shared their cores.
-
-    The measurements are slower than the devices will be. The jobs wait until the retired devices have ended
-    (:mod:`scheduler.profiling.dispatch`).
-    """
+    """Order anew what was measured on shared cores; the jobs wait until the retired devices end."""
     measured = ProfileJob.objects.filter(device__in=coming, state=ProfileJob.State.DONE)
     kinds: dict[Variant, set[str]] = {}
     for job in measured.filter(variant__state__in=Variant.PLANNED).select_related("variant__application"):

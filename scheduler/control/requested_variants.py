@@ -111,10 +111,7 @@ def _record(name: str, named: Collection[str], least: float) -> list[str]:
 
 
 def _seconds(variant: Variant, kinds: Iterable[str]) -> float:
-    """Seconds to load the variant and to answer one item.
-
-    They are those of the device type where that is quickest, and infinite where none answers within the SLO.
-    """
+    """Seconds to load it and answer an item where that is quickest; infinite: nowhere within the SLO."""
     found = math.inf
     for profile in variant.profiles.all():
         points = sorted(profile.latencies.all(), key=lambda point: point.batch)

@@ -38,10 +38,7 @@ def highest() -> int:
 
 
 def given_elsewhere() -> None:
-    """Note that the database comes from another home.
-
-    Its members may hold newer plans than it has.
-    """
+    """Note that the database comes from another home, whose members may hold newer plans."""
     disk.write_private(_path(), f"{highest()}+\n".encode())
 
 

@@ -68,10 +68,7 @@ def wire_plan(
     stack: str,
     requested: Collection[int] = (),
 ) -> specs.PlanSpec:
-    """Return the plan for gateways and nodes.
-
-    Devices without residents are included, so that they unload what they hold. Variants that queries request stand by.
-    """
+    """The plan for gateways and nodes. Devices without residents are in it, so that they unload."""
     standby = standby_variants(problem, allocation, requested)
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in standby.values() for v in some}
     ids |= {int(variant) for planned in allocation.policies for variant in planned.variants}
@@ -147,10 +144,7 @@ def _resident(
 
 
 def _routes(rates: dict[tuple[str, str], float]) -> list[specs.Route]:
-    """Return routes with shares by rate.
-
-    An application whose rates are all zero is spread evenly over the devices that host it.
-    """
+    """Routes with shares by rate; where an application's rates are all zero, even shares."""
     total: dict[str, float] = {}
     hosts: dict[str, int] = {}
     for (application, _), rate in rates.items():

@@ -122,9 +122,13 @@ def add_gateway_second(bucket: Bucket, second: Mapping[str, Any]) -> None:
             bucket.applications[name] = merged(bucket.applications.get(name), sums)
         for variant, answered in (counts.get("by_variant") or {}).items():
             count = _fixed(answered, 1)
-            if count and len(variant) <= LONGEST_NAME and variant.isprintable():
+            if count and is_name(variant):
                 key = f"{name}/{variant}"
                 bucket.variants[key] = min(LARGEST, bucket.variants.get(key, 0) + count)
+
+
+def is_name(variant: str) -> bool:
+    return len(variant) <= LONGEST_NAME and variant.isprintable()
 
 
 def add_node_second(bucket: Bucket, second: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from scheduler import telemetry
 from scheduler.history import figures
-from scheduler.history.folding import APPLICATION, FINE, LARGEST, LONGEST_NAME, MICRO
+from scheduler.history.folding import APPLICATION, FINE, LARGEST, MICRO, is_name
 
 
 class _Counts(msgspec.Struct, gc=False):
@@ -86,7 +86,7 @@ def read(seconds: float, application: str | None = None) -> Recent:
         found.extend(counts.values())
         if application in counts:
             by_variant = counts[application].by_variant
-            variants += [(t, name, n) for name, n in by_variant.items() if n > 0 and _printable(name)]
+            variants += [(t, name, n) for name, n in by_variant.items() if n > 0 and is_name(name)]
     seconds_of, starts_of, numbers_of = (np.array(each, np.int64) for each in (sorted(moments), starts, numbers))
     return Recent(seconds_of, starts_of, list(names), numbers_of, _columns(found), variants)
 
@@ -109,10 +109,6 @@ def _decoded(seconds: float, application: str | None) -> Iterator[tuple[int, dic
         own = t + (last.get(second.gateway) == t)
         last[second.gateway] = own
         yield own, counts
-
-
-def _printable(name: str) -> bool:
-    return len(name) <= LONGEST_NAME and name.isprintable()
 
 
 def _columns(counts: list[_Counts]) -> np.ndarray:

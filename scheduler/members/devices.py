@@ -84,10 +84,7 @@ def differs(node: Node, states: Iterable[DeviceState]) -> bool:
 def _differences(
     devices: QuerySet[Device], states: Iterable[DeviceState]
 ) -> Iterator[tuple[Device, dict[str, Any], dict[str, Any]]]:
-    """Yield the devices whose rows a report changes.
-
-    With each come the values that it reports, and those of them that are new.
-    """
+    """Devices whose rows a report changes, with what it reports and what of that is new."""
     known = {device.ref: device for device in devices}
     for state in states:
         device = known.get(state.device)

@@ -44,14 +44,12 @@ SOLVE_S = 10.0
 
 @dataclass(frozen=True)
 class World:
-    """The subject of a promise.
+    """The subject of a promise: a plan for a problem, under a stack.
 
     Attributes:
-        stack: by which the cluster serves.
-        problem: that the plan answers; ``allocation``: the plan.
         recorded: arrivals as they came; ``factors``: how many times as many to expect, by application.
         medians: median run time over the 95th percentile by variant id, as measured; absent: they are alike.
-        control: of the control loop; ``quantile``: of demand, that it plans for.
+        quantile: of demand, that the control loop plans for.
     """
 
     stack: str

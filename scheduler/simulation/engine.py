@@ -57,12 +57,7 @@ class Record:
 
 
 class Engine(ABC):
-    """One run of a scenario; :meth:`run` once.
-
-    Args:
-        device: the class of its devices.
-        progress: called now and then with the share of arrivals that are done.
-    """
+    """One run of a scenario; :meth:`run` once."""
 
     def __init__(
         self,

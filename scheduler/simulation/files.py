@@ -44,20 +44,6 @@ def staged(folder: Path | str) -> Iterator[Path]:
         raise
 
 
-def write(results: SimulationResults, folder: Path | str) -> Path:
-    """Write a run's files into ``folder``: all of them or, on an error, none.
-
-    These are ``summary.json``, ``per_second.csv``, ``per_application.csv``, the plots and ``report.html``. The folder
-    is made where it is missing.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
-    with staged(folder) as stage:
-        write_run(stage, results)
-    return Path(folder)
-
-
 def write_run(folder: Path, results: SimulationResults) -> None:
     images = plots.images({results.stack.name: results.per_second})
     _json(folder / "summary.json", results.summary)

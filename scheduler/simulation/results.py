@@ -128,10 +128,9 @@ class SimulationResults:
         }
 
     def _drop(self, good: np.ndarray) -> float | None:
-        """Return 100 less the lowest accuracy of a whole window.
+        """100 less the lowest accuracy of a whole 10-s window after the first 20 s; None: no window.
 
-        Windows are the consecutive 10-s ones after the first 20 s, as far as whole windows go by arrival; None where
-        the run is too short. A window in which nothing was in time has no accuracy and shows in the violations alone.
+        A window in which nothing was in time has no accuracy and shows in the violations alone.
         """
         if not len(self._times):
             return None

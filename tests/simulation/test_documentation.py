@@ -5,11 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from scheduler.simulation import load, simulate
-from scheduler.simulation.files import write
 from scheduler.simulation.scenario import ControlSettings
 from scheduler.simulation.tables import Table
 
-from .worlds import files
+from .worlds import files, written
 
 PAGE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
 
@@ -31,5 +30,5 @@ def test_every_figure_and_file_is_documented(tmp_path):
     results = simulate(scenario, "proteus")
     plain = {"scenario", "strategy", "batching", "routing", "seed", "devices", "duration_s"}
     assert [key for key in results.summary if key not in plain and f"`{key}`" not in PAGE] == []
-    folder = write(results, tmp_path / "out")
+    folder = written(results, tmp_path / "out")
     assert [path.name for path in folder.iterdir() if f"`{path.name}`" not in PAGE] == []

@@ -11,10 +11,10 @@ from html.parser import HTMLParser
 import pytest
 
 from scheduler.simulation import plots, simulate
-from scheduler.simulation.files import staged, write
+from scheduler.simulation.files import staged
 from scheduler.simulation.seconds import Second, binned
 
-from .worlds import model, world
+from .worlds import model, world, written
 
 pytestmark = pytest.mark.wide
 
@@ -37,7 +37,7 @@ def seconds(arrived, in_time, accuracy=None) -> list[Second]:
 
 def test_the_tables_say_what_the_summary_says(tmp_path):
     results = ran()
-    folder = write(results, tmp_path / "new" / "out")
+    folder = written(results, tmp_path / "new" / "out")
     summary = json.loads((folder / "summary.json").read_text())
     assert summary == results.summary and summary["queries"] == 85
     with (folder / "per_second.csv").open() as file:
@@ -54,13 +54,13 @@ def test_the_tables_say_what_the_summary_says(tmp_path):
 
 
 def test_identical_runs_leave_identical_images_and_tables(tmp_path):
-    one, two = write(ran(), tmp_path / "one"), write(ran(), tmp_path / "two")
+    one, two = written(ran(), tmp_path / "one"), written(ran(), tmp_path / "two")
     for name in (*IMAGES, "per_second.csv", "per_application.csv"):
         assert (one / name).read_bytes() == (two / name).read_bytes()
 
 
 def test_the_page_needs_nothing_but_itself(tmp_path):
-    folder = write(ran(), tmp_path / "out")
+    folder = written(ran(), tmp_path / "out")
     page = (folder / "report.html").read_text()
     sources, tags = [], []
 
@@ -80,7 +80,7 @@ def test_a_run_without_queries_has_a_page_that_says_so(tmp_path):
     results = simulate(world(MODELS[:1], []), "proteus")
     assert results.summary["queries"] == 0 and results.summary["violation_ratio"] == 0
     assert results.summary["effective_accuracy"] is None
-    folder = write(results, tmp_path / "out")
+    folder = written(results, tmp_path / "out")
     assert "0 queries" in (folder / "report.html").read_text()
     assert [text.get_text() for text in plots.violations({"run": []}).axes[0].texts] == ["Nothing arrived."]
 
@@ -106,5 +106,5 @@ def test_an_error_leaves_the_folder_as_it_was(tmp_path):
 def test_what_is_in_the_way_is_named_before_anything_moves(tmp_path):
     (tmp_path / "out" / "summary.json").mkdir(parents=True)
     with pytest.raises(FileExistsError, match=r"summary\.json is in the way"):
-        write(ran(), tmp_path / "out")
+        written(ran(), tmp_path / "out")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["summary.json"]

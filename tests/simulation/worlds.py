@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from scheduler.simulation.arrivals import Trace
+from scheduler.simulation.files import staged, write_run
 from scheduler.simulation.profiles import Model
+from scheduler.simulation.results import SimulationResults
 from scheduler.simulation.scenario import ControlSettings, Scenario
 
 PROFILES = """application,variant,accuracy_normalized,device_type,batch,p50_ms,p90_ms,mean_ms
@@ -45,6 +47,13 @@ def files(folder: Path, scenario: str = SCENARIO, **others: str) -> Path:
     path = folder / "scenario.toml"
     path.write_text(scenario)
     return path
+
+
+def written(results: SimulationResults, folder: Path) -> Path:
+    """The folder, with the files of a finished run."""
+    with staged(folder) as stage:
+        write_run(stage, results)
+    return folder
 
 
 def model(application: str, name: str, accuracy: float = 100.0, **points_ms: Mapping[int, float]) -> Model:

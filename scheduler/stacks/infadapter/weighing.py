@@ -28,10 +28,9 @@ NODES = 1000
 
 @dataclass(frozen=True)
 class CoreOption:
-    """A variant on some of the devices of a group.
+    """A variant on some of the devices of a group, by its number.
 
     Attributes:
-        group: the group's number.
         resident: the variant alone on one of these devices.
         most: devices in the group.
         kept: devices there that run it under the plan in force.

@@ -46,9 +46,7 @@ def jellyfish(worker: Worker, workers: float) -> tuple[LoadPolicy, ...]:
 
 
 def model_switching(worker: Worker, workers: float, in_time: InTime = lambda: True) -> tuple[LoadPolicy, ...]:
-    """Return the most load of each useful variant, by ModelSwitching.
-
-    A variant that carries no more than a more accurate one is not useful.
+    """The most load of each variant that carries more than any more accurate one.
 
     Args:
         in_time: asked before each variant is measured but the first, the fastest.

@@ -54,12 +54,8 @@ class QueuedDevice:
     The next batch is sent so early that the device need not wait.
 
     Args:
-        create_policy: makes a batch policy for a queue.
         slack_s: how late the caller's timers may wake it.
-        loads: an application's load monitor.
-
     Attributes:
-        up: takes batches.
         away: others' work holds it until ``busy_until``.
         dispatched: the batch in flight, and the next one where that had to be sent before the first's answer.
         free_at: when the next one should be sent, as expected.

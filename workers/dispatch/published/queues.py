@@ -48,11 +48,8 @@ class CandidateSet:
     """Options of a queue for queries of a size class.
 
     Args:
-        options: those that may answer the queries.
         restricted: the queries permit some variants only, planned or not.
         latency: seconds by rows that an option takes on this device.
-        policies: of stacks with policies.
-
     Attributes:
         candidates: the planned ones, the highest rate first, then the others.
         options: by variant.

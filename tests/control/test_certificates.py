@@ -38,14 +38,6 @@ async def joined(name: str, secret: str, kind: str, identity: MemberIdentity, **
     return connection
 
 
-async def peers_of(connection: Connection, kind: type, names: list[str]) -> tuple:
-    """The peers in the first configuration that lists just these."""
-    while True:
-        config = await connection.received(kind)
-        if [peer.name for peer in config.peers] == names:
-            return config.peers
-
-
 def shown(action: str) -> list[AuditEntry]:
     return list(AuditEntry.objects.filter(action=action))
 

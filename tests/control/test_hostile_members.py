@@ -82,10 +82,7 @@ async def test_names_of_no_registered_variant_are_not_stored():
     "message",
     [
         {"type": "device_states", "devices": [{"device": "box/cpu0", "state": "banana"}]},
-        {"type": "device_states", "devices": [{"device": "box/cpu0", "state": "up", "plan_version": 2**70}]},
-        {"type": "device_states", "devices": [{"device": "box/cpu0", "state": "up", "warm": [10**400]}]},
         {"type": "node_stats", "devices": [msgspec.to_builtins(DEVICE_SECOND) | {"memory_bytes": 2**70}]},
-        {"type": "node_stats", "devices": [msgspec.to_builtins(DEVICE_SECOND) | {"busy": -1}]},
     ],
 )
 async def test_what_cannot_be_of_a_device_is_skipped_and_the_link_goes_on(message):
@@ -101,12 +98,8 @@ async def test_what_cannot_be_of_a_device_is_skipped_and_the_link_goes_on(messag
     ("field", "value", "says"),
     [
         ("kind", "k" * 500, "$.devices[0].kind"),
-        ("type", "t" * 121, "<= 120"),
         ("id", "box/" + "d" * 120, "<= 120"),
-        ("description", "d" * 201, "<= 200"),
-        ("endpoint", "unix:/" + "e" * 200, "<= 200"),
         ("endpoint", "unix:/\0", "regex"),
-        ("memory_bytes", 2**70, "$.devices[0].memory_bytes"),
         ("cores", [-1], "$.devices[0].cores[0]"),
     ],
 )

@@ -56,11 +56,6 @@ def test_windows_depend_on_the_load_alone():
     assert windows_for(world(), world(arriving=995.0)) == (2, 19), "what is compared has the same windows"
 
 
-def test_a_promise_can_be_repeated():
-    first, again = (simulated(world(demand=900.0), windows=FEW).applications for _ in range(2))
-    assert first == again
-
-
 def test_no_arrivals_at_all_are_simulated_and_promise_nothing():
     silent = replace(world(), factors={"digits": 0.0, "words": 0.0})
     assert simulated(silent, windows=FEW).applications == {}

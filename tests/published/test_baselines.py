@@ -29,18 +29,6 @@ class TestNexus:
         decision = decide(POLICIES["nexus"](), queries)
         assert (decision.drop, decision.run) == ((0, 1), (2, 3, 4, 5))
 
-    def test_a_window_shrinks_only_at_the_end_of_the_queue(self):
-        queries = [Query(1, 0.0, 0.2), Query(2, 0.0, 0.3), Query(3, 0.0, 0.3), Query(4, 0.0, 0.3)]
-        decision = decide(POLICIES["nexus"](), queries)
-        assert (decision.drop, decision.run) == ((1,), (2, 3, 4))
-
-    def test_it_runs_what_there_is_without_waiting(self):
-        assert decide(POLICIES["nexus"](), [Query(1, 0.0, 9.0)]).run == (1,)
-
-    def test_the_target_is_the_plans(self):
-        queries = [Query(i, 0.0, 9.0) for i in range(9)]
-        assert decide(POLICIES["nexus"](), queries).run == (0, 1, 2, 3)
-
     def test_late_ones_and_those_passed_over_are_kept_when_all_are_served(self):
         queries = [Query(i, 0.0, d) for i, d in enumerate([0.01, 0.2, 0.35, 0.4, 0.5, 0.6, 9.0])]
         timeline = simulate([Served(POLICIES["nexus"](), CANDIDATE, "serve")], queries)

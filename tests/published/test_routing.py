@@ -52,12 +52,6 @@ class TestShares:
         router.set_routes({})
         assert picks(router, 1) == [None]
 
-    def test_only_able_devices_with_a_share_are_chosen(self, name):
-        router = made(name, a=2, b=1, c=1, spare=0)
-        assert Counter(picks(router, 100, able="bc")) == {"b": 50, "c": 50}
-        assert picks(router, 1, able=("spare",)) == [None]
-        assert picks(router, 1, able=()) == [None]
-
 
 class TestActiveFirst:
     def test_a_late_device_gives_its_query_to_the_one_that_answers_first(self):

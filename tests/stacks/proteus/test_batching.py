@@ -53,16 +53,6 @@ def test_case_2_continued_waits_again_until_the_batch_is_full():
     assert timeline.batches == [Batch("app", 0.1875, 0.5, (0, 1, 2, 3))]
 
 
-def test_a_backlog_that_the_first_query_cannot_wait_for_is_cut_to_what_it_can():
-    queries = [Query(1, 0.0, 0.2), Query(2, 0.0, 1.0), Query(3, 0.0, 1.0), Query(4, 0.0, 1.0)]
-    assert decide(queries).run == (1, 2)
-    assert run(queries).batches == [Batch("app", 0.0, 0.1875, (1, 2)), Batch("app", 0.75, 0.9375, (3, 4))]
-
-
-def test_the_first_query_runs_alone_where_any_other_would_make_it_late():
-    assert decide([Query(1, 0.0, 0.15), Query(2, 0.0, 1.0)]).run == (1,)
-
-
 def test_a_query_with_no_time_to_spare_is_still_served():
     assert decide([Query(1, 0.0, 0.125)]).run == (1,)
     late = decide([Query(1, 0.0, 0.1249)])

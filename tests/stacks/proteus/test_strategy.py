@@ -9,7 +9,7 @@ from hypothesis import given
 from scheduler.allocation.problem import ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.verification import violations
 from scheduler.stacks.proteus import strategy as proteus
-from tests.allocation.worlds import GIB, line, problems, published_or_skip, variant, with_loaded
+from tests.allocation.worlds import line, problems, published_or_skip, variant, with_loaded
 from tests.examples import examples
 
 
@@ -63,18 +63,6 @@ def test_nothing_better_can_be_found_by_trying_everything(problem):
         assert allocation.gap == 0 and allocation.status == "optimal"
 
 
-def test_overload_serves_what_can_be_served_and_names_the_rest():
-    problem = Problem(
-        (DeviceResources("d0", "cpu"), DeviceResources("d1", "cpu")),
-        (ApplicationDemand("a", 0.2, 1000.0),),
-        (variant("good", "a", 100, cpu=line(0, 20)), variant("poor", "a", 60, cpu=line(0, 10))),
-    )
-    allocation = proteus.solve(problem)
-    assert allocation.served["a"] == pytest.approx(200)
-    assert allocation.left_out["a"] == pytest.approx(800)
-    assert {p.variant for p in allocation.placements} == {"poor"}
-
-
 def test_accuracy_is_given_up_only_as_far_as_the_demand_asks():
     def at(demand):
         problem = Problem(
@@ -87,35 +75,6 @@ def test_accuracy_is_given_up_only_as_far_as_the_demand_asks():
     assert at(100) == pytest.approx(100)
     assert at(125) == pytest.approx((50 * 100 + 75 * 60) / 125, abs=0.01)
     assert at(200) == pytest.approx(60)
-
-
-def test_heavier_items_are_served_first():
-    problem = Problem(
-        (DeviceResources("d", "cpu"),),
-        (ApplicationDemand("light", 0.2, 50.0), ApplicationDemand("heavy", 0.2, 50.0, weight=3.0)),
-        (variant("l", "light", 100, cpu=line(0, 10)), variant("h", "heavy", 100, cpu=line(0, 20))),
-    )
-    allocation = proteus.solve(problem)
-    assert allocation.served == {"light": 0.0, "heavy": pytest.approx(50)}
-
-
-def test_memory_keeps_a_variant_off_a_device():
-    small, large = DeviceResources("small", "gpu", 2 * GIB), DeviceResources("large", "gpu", 8 * GIB)
-    big = variant("big", "a", 100, gpu=line(0, 1, memory=4 * GIB))
-    tiny = variant("tiny", "a", 50, gpu=line(0, 1, memory=GIB))
-    allocation = proteus.solve(Problem((small, large), (ApplicationDemand("a", 0.2, 1500.0),), (big, tiny)))
-    assert {(p.device, p.variant) for p in allocation.placements} == {("small", "tiny"), ("large", "big")}
-
-
-def test_reserved_time_is_not_sold():
-    problem = Problem(
-        (DeviceResources("d", "cpu", available=0.95),),
-        (ApplicationDemand("a", 0.2, 1e3),),
-        (variant("m", "a", 100, cpu=line(0, 10)),),
-    )
-    allocation = proteus.solve(problem)
-    assert allocation.served["a"] == pytest.approx(95)
-    assert allocation.placements[0].time_share == pytest.approx(0.95)
 
 
 def test_a_spare_device_shares_the_busiest_variants_work():

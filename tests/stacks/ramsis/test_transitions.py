@@ -1,4 +1,4 @@
-"""Transitions of a policy's states against the published sums, and the operators' two directions."""
+"""Transitions of a policy's states against the published sums."""
 
 from __future__ import annotations
 
@@ -6,46 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from scheduler.stacks.ramsis.arrivals import Stream, round_robin
 from scheduler.stacks.ramsis.transitions import Chain, Slabs
 from scheduler.stacks.ramsis.worker import worker
-from tests.examples import examples
 from tests.stacks.ramsis.workers import linear, three
 
 pytestmark = pytest.mark.wide
-
-streams = st.builds(round_robin, st.floats(5, 600), st.integers(1, 9))
-lengths = st.one_of(st.none(), st.integers(1, 20))
-
-
-@given(streams, lengths, st.integers(1, 8))
-def test_probabilities_sum_to_one(stream, lengths, queue):
-    chain = Chain(three(lengths=lengths, queue=queue), stream)
-    for run in range(chain.run_of.max() + 1):
-        for phase in {0, stream.phases - 1}:
-            weights = np.zeros((chain.run_of.max() + 1, stream.phases))
-            weights[run, phase] = 1
-            states, dropped = chain.back(weights)
-            assert states.sum() == pytest.approx(1, abs=1e-6)
-            assert (states >= -1e-12).all() and dropped >= -1e-9
-    assert chain.phases.sum(axis=2) == pytest.approx(np.ones(chain.phases.shape[:2]))
-
-
-@examples(10)
-@given(streams, lengths, st.integers(0, 2**32 - 1))
-def test_back_is_the_transpose_of_ahead(stream, lengths, seed):
-    chain = Chain(three(lengths=lengths), stream)
-    source = np.random.default_rng(seed)
-    values = source.normal(size=(chain.worker.queue + 1, len(chain.slacks), 1))
-    values[0] = values[0, 0]  # an empty queue has no slack
-    weights = source.random((chain.run_of.max() + 1, stream.phases))
-    price = source.normal()
-    states, dropped = chain.back(weights)
-    forward = (weights * chain.ahead(values, np.array([price]))[:, :, 0]).sum()
-    assert forward == pytest.approx((states * values[:, :, 0]).sum() + dropped * price, rel=1e-9)
 
 
 def published(chain, queued: int, slack: int, seconds: float, then: int, then_slack: int) -> float:

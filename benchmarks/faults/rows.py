@@ -11,7 +11,7 @@ import httpx2
 from benchmarks.growth import Verdict
 
 from . import breaking, disks
-from .breaking import Fault, WithPostgres, hung, killed
+from .breaking import Fault, hung, killed
 from .checker import Query
 from .disks import FSYNC, WRITES, FirstStartsCut, OwnDisk, injected
 from .site import Site, SmallSite, TwoGateways
@@ -140,10 +140,6 @@ def _power_row(name: str, text: str, fault: Fault, **more) -> Row:
     return Row(f"power-cut-{name}", f"power cut{text}", fault, _POWER, **_POWER_CUT, **more)
 
 
-def _redis_row(name: str, text: str, fault: Fault, seconds: float = 2) -> Row:
-    return Row(f"redis-{name}", f"Redis {text}", fault, _CONTROL, seconds, back=new_plan)
-
-
 def _boot_row(name: str, text: str, prepare: Fault) -> Row:
     return Row(f"boot{name}", f"a start {text}", partial(breaking.boots_with, prepare), _BOOT, **_BOOTS)
 
@@ -174,15 +170,8 @@ _ALL = (
         "device-lost", "one of two devices lost for 20 s (its executor is killed at each start)",
         breaking.lost_device, Expected(), 20, back=devices_up,
     ),
-    _redis_row("flushed", "is flushed (FLUSHALL)", breaking.redis_flushed),
-    _redis_row("replaced", "replaced by an empty one", breaking.redis_replaced),
-    _redis_row("sleeps", "hangs 20 s (DEBUG SLEEP)", partial(breaking.redis_sleeps, 20), 1),
-    _redis_row("full", "out of memory for 20 s", breaking.redis_full, 20),
-    Row("sqlite-locked", "SQLite locked for 20 s", breaking.sqlite_locked, _CONTROL, 20, back=new_plan),
-    Row("sqlite-read-only", "SQLite read-only for 15 s", breaking.sqlite_read_only, _CONTROL, 15, back=new_plan),
-    Row("postgres-gone", "PostgreSQL gone for 15 s", breaking.postgres_gone, _CONTROL, 15, WithPostgres, new_plan),
+    Row("redis-flushed", "Redis is flushed (FLUSHALL)", breaking.redis_flushed, _CONTROL, 2, back=new_plan),
     _boot_row("", "with everything there", breaking.nothing),
-    _boot_row("-damaged", "with a damaged SQLite", breaking.sqlite_damaged),
     _boot_row("-redis-deaf", "while Redis hangs", breaking.redis_deaf),
     _boot_row("-no-database", "without PostgreSQL", breaking.postgres_away),
     Row("all-killed", "kill -9 of everything, and a start", breaking.everything_lost, _BOOT, 1, Site, new_plan, True),

@@ -133,10 +133,6 @@ class Site:
     # --- states ---
 
     @property
-    def database(self) -> Path:
-        return self.box.home / "nereus.sqlite3"
-
-    @property
     def redis(self) -> redis.Redis:
         path = self.box.home / "run" / "redis.sock"
         return redis.Redis(unix_socket_path=str(path), socket_timeout=2, decode_responses=True)

@@ -21,7 +21,6 @@ NAMES = (
     "soak",
     "year",
     "worlds",
-    "promises",
     "evaluation",
     "faults",
     "cluster",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .figures import Row
-
 #: whether something holds that must, and the figures
 Verdict = tuple[bool, str]
+#: spans of equal time whose medians the slope goes through
+PARTS = 60
 
 
 @dataclass(frozen=True)
@@ -22,37 +22,16 @@ class Limit:
     unit: str
 
 
-@dataclass(frozen=True)
-class Growth:
-    """``grown``: over the samples' time."""
-
-    name: str
-    limit: Limit
-    median: float
-    grown: float
-
-    @property
-    def allowed(self) -> float:
-        return max(self.limit.share * self.median, self.limit.least)
-
-    @property
-    def verdict(self) -> Verdict:
-        text = f"{self.name} grew by {self.grown:.2f} {self.limit.unit} (at most {self.allowed:.1f})"
-        return self.grown <= self.allowed, " ".join(text.split())
-
-    @property
-    def row(self) -> Row:
-        return {"": self.name, "median": self.median, "grown": self.grown, "at most": self.allowed}
-
-
-def growth(name: str, limit: Limit, moments: np.ndarray, values: np.ndarray, parts: int = 60) -> Growth:
-    """The growth of samples, by the Theil-Sen slope through medians of parts of equal time.
+def growth(name: str, limit: Limit, moments: np.ndarray, values: np.ndarray) -> Verdict:
+    """Whether samples grew too much, by the Theil-Sen slope through medians of parts of equal time.
 
     That is the median of the slopes of all pairs (Sen, 1968), which a few bad moments of the machine do not move.
     """
     span = float(moments[-1] - moments[0])
-    places = ((moments - moments[0]) / max(span, 1e-9) * parts).astype(int).clip(max=parts - 1)
+    places = ((moments - moments[0]) / max(span, 1e-9) * PARTS).astype(int).clip(max=PARTS - 1)
     medians = [(place, np.median(values[places == place])) for place in np.unique(places)]
     slopes = [(b - a) / (j - i) for (i, a), (j, b) in itertools.combinations(medians, 2)]
-    grown = float(np.median(slopes)) * parts if slopes else 0.0
-    return Growth(name, limit, float(np.median(values)), grown)
+    grown = float(np.median(slopes)) * PARTS if slopes else 0.0
+    allowed = max(limit.share * float(np.median(values)), limit.least)
+    text = f"{name} grew by {grown:.2f} {limit.unit} (at most {allowed:.1f})"
+    return grown <= allowed, " ".join(text.split())

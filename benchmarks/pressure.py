@@ -113,7 +113,7 @@ class Run:
             moments = np.array([one.at for one in samples])
             for name in names:
                 values = np.array([getattr(one, name) for one in samples], float)
-                found.append(growth(f"{process}: {name}", LIMITS[name], moments, values).verdict)
+                found.append(growth(f"{process}: {name}", LIMITS[name], moments, values))
         return found
 
 
@@ -223,7 +223,7 @@ def soaked(run: Run, seconds: float) -> list[Verdict]:
     some = run.records.between(*span)
     answers = some.rows[some.answered]
     queues = growth("queue time", LIMITS["queue time"], answers["due"], answers["queue_ms"])
-    return [*run.grown(*span, "memory", "descriptors", "threads"), queues.verdict]
+    return [*run.grown(*span, "memory", "descriptors", "threads"), queues]
 
 
 def page(run: Run, verdicts: Sequence[Verdict]) -> str:

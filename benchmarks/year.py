@@ -6,8 +6,7 @@ them the appliance boots in 1970, after three quarters in 2040, and each time th
 Every seventh day a model is uploaded, a key is made, and those of the week before are deleted. Each day the newest plan
 must be at every member, a new key accepted and a deleted one refused within 5 s, regular plans must go on, and each
 member's certificate must be valid by the control plane's clock; none may be refused, and no query may fail, except
-while the appliance itself is stopped. Memory of each process, database, Redis, store and logs are sampled each day and
-must not grow from the first sixth of the days on.
+while the appliance itself is stopped.
 """
 
 from __future__ import annotations
@@ -25,9 +24,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx2
-import numpy as np
-import psutil
-import redis
 
 from appliance import redis_server
 from appliance.demo.rest import RestError, expect, pages
@@ -37,11 +33,9 @@ from benchmarks.faults.clients import ClientProcess, Stream, Work
 from tools.child import free_ports
 from tools.waiting import eventually
 
-from .figures import heading, markdown
-from .growth import Growth, Limit, growth
-from .harness import ROLES, Appliance, Variant, between, role_of, upload_variant
+from .figures import heading
+from .harness import Appliance, Variant, between, upload_variant
 from .models import tiny
-from .watch import MIB
 
 APPLICATION = "numbers"
 #: far above what a query takes: what fails failed for another reason than a busy machine
@@ -54,16 +48,6 @@ START_S = 600.0
 CERTIFIED_S = 90.0
 #: a certificate's time from its issue, and days within which it is renewed once more than enough
 LONGEST, RENEWED_DAYS = timedelta(days=30, hours=1), 25
-#: growth that is allowed from the day on from which figures must be flat
-MEMORY = Limit(0.15, 24.0, "MiB")
-LIMITS = {
-    "database": Limit(0.25, 2.0, "MiB"),
-    "Redis": Limit(0.25, 4.0, "MiB"),
-    "store": Limit(0.25, 2.0, "MiB"),
-    "logs": Limit(0.0, 64.0, "MiB"),
-}
-#: rows of the table of sizes, and its columns; Redis is no part of this appliance
-ROWS, HOLDERS = 13, (*LIMITS, *(role for role in ROLES if role != "redis"))
 
 
 class FakedClock:
@@ -101,7 +85,6 @@ class Year:
         wrong: what does not hold, each in a line.
         waits: the longest that a plan or key took to be everywhere, in seconds, by what it was.
         certificates: ends of the certificates that each member had at the end of a day.
-        samples: MiB by what holds them, by day.
     """
 
     def __init__(self, folder: Path, days: int, seconds: float, within_s: float) -> None:
@@ -116,8 +99,6 @@ class Year:
             "NEREUS_CPU_DEVICES": "1x1",
             "NEREUS_GPU": "0",
             "NEREUS_PLAN_PERIOD_S": f"{PLAN_PERIOD_S:g}",
-            # As many as are made before figures must be flat.
-            "NEREUS_KEEP_PLANS": str(max(10, int(days * seconds / PLAN_PERIOD_S / 10))),
         }
         self._box = Appliance(folder / "home", environment=environment)
         #: when each day began
@@ -128,11 +109,6 @@ class Year:
         self.plans, self.sent, self.failed, self.slowest_s = 0, 0, 0, 0.0
         self.waits: dict[str, float] = defaultdict(float)
         self.certificates: dict[str, set[str]] = defaultdict(set)
-        self.samples: list[tuple[int, dict[str, float]]] = []
-
-    @property
-    def flat_from(self) -> int:
-        return max(1, self.days // 6)
 
     def run(self) -> None:
         command = [redis_server.executable(), "--port", str(self._redis_port), "--save", "", "--dir", str(self._folder)]
@@ -192,7 +168,6 @@ class Year:
         self.plans += made
         if time.monotonic() - moved > 3 * PLAN_PERIOD_S and not made:
             self.wrong.append(f"day {day}: no regular plan")
-        self.samples.append((day, self._sizes()))
 
     def _boot(self, day: int, year: int) -> None:
         """The appliance starts with the clock of a box whose battery is dead, or was set wrongly."""
@@ -271,58 +246,25 @@ class Year:
         url = f"{self._box.http}/v2/models/{APPLICATION}/infer"
         return httpx2.post(url, json=body, headers=headers, timeout=30).status_code == 200
 
-    # --- sizes ---
-
-    def _sizes(self) -> dict[str, float]:
-        found, home = dict.fromkeys(HOLDERS, 0.0), self._box.home
-        for process in self._box.processes():
-            with contextlib.suppress(psutil.Error):
-                if (role := role_of(process)) in found:
-                    found[role] += process.memory_info().rss / MIB
-        places = {"database": home.glob("nereus.sqlite3*")}
-        places |= {"store": (home / "models").rglob("*"), "logs": (home / "logs").rglob("*")}
-        for name, paths in places.items():
-            with contextlib.suppress(FileNotFoundError):
-                found[name] = sum(path.stat().st_size for path in paths) / MIB
-        with redis.Redis(port=self._redis_port, socket_timeout=10) as client:
-            found["Redis"] = client.info("memory")["used_memory"] / MIB
-        return found
-
-    def growths(self) -> list[Growth]:
-        some = [(day, figures) for day, figures in self.samples if day >= self.flat_from]
-        days = np.array([day for day, _ in some], float)
-        return [
-            growth(name, LIMITS.get(name, MEMORY), days, np.array([sizes.get(name, 0.0) for _, sizes in some]), 12)
-            for name in HOLDERS
-        ]
-
     def _look(self) -> None:
         """Add what does not hold at the end to :attr:`wrong`."""
         with self._box.rest() as rest:
             for kind in ("node", "gateway"):
-                for each in expect(rest.get("/audit/", params={"kind": kind}), "reading the log", 200).json()[
-                    "results"
-                ]:
+                log = expect(rest.get("/audit/", params={"kind": kind}), "reading the log", 200).json()
+                for each in log["results"]:
                     if each["action"] in ("refused a certificate", "certificate ended"):
                         self.wrong.append(f"{each['ref']}: {each['action']}: {each['after']}")
         renewed = min(map(len, self.certificates.values()), default=0)
         if self.days > RENEWED_DAYS and renewed < self.days // RENEWED_DAYS:
             self.wrong.append(f"certificates were not renewed: {dict(self.certificates)}")
-        verdicts = [one.verdict for one in self.growths()]
-        self.wrong += [f"from day {self.flat_from} on {text}" for holds, text in verdicts if not holds]
 
     def page(self) -> str:
-        places = np.unique(np.linspace(0, len(self.samples) - 1, min(ROWS, len(self.samples))).round().astype(int))
-        sampled = [self.samples[place] for place in places]
         waits = "; ".join(f"{what}: {took:.1f} s" for what, took in self.waits.items())
         certificates = "; ".join(f"{name}: {len(ends)}" for name, ends in sorted(self.certificates.items()))
         parts = [
             f"{self.days} days of {self.seconds:g} s; {self.sent} queries, {self.failed} failed; slowest "
             f"{self.slowest_s:.2f} s. {self.plans} plans. Longest until at every member: {waits}. Certificates at "
-            f"days' ends: {certificates}. MiB:",
-            markdown([{"day": day} | {name: sizes.get(name) for name in HOLDERS} for day, sizes in sampled]),
-            f"From day {self.flat_from} on:",
-            markdown([one.row for one in self.growths()]),
+            f"days' ends: {certificates}.",
             "**does not hold**:\n\n" + "\n".join(f"- {line}" for line in self.wrong) if self.wrong else "holds",
         ]
         return "\n\n".join(parts)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import psutil
@@ -13,14 +14,17 @@ import psutil
 MIB = 2**20
 
 
+@contextlib.contextmanager
+def may_fail(what: str) -> Iterator[None]:
+    """Go on after any error: it is expected while an appliance is broken, and another look may succeed."""
+    try:
+        yield
+    except Exception:
+        logging.getLogger(__name__).debug("%s failed", what, exc_info=True)
+
+
 class Sampling:
-    """Calls each of some functions again and again, from ``start`` to ``stop``.
-
-    A function that raises is called again: it is expected to while something is broken.
-
-    Args:
-        samples: functions, each with the seconds between its calls.
-    """
+    """Calls functions again and again, each after so many seconds, from ``start`` to ``stop``."""
 
     def __init__(self, samples: Iterable[tuple[Callable[[], None], float]]) -> None:
         self._over = threading.Event()
@@ -37,7 +41,7 @@ class Sampling:
 
     def _run(self, sample: Callable[[], None], every_s: float) -> None:
         while not self._over.wait(every_s):
-            with contextlib.suppress(Exception):
+            with may_fail("a sample"):
                 sample()
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from appliance.demo.rest import expect, pages
 from benchmarks.growth import Verdict
+from benchmarks.watch import may_fail
 from tools.child import ROOT
 
 from .checker import Query
@@ -141,11 +142,11 @@ def disk_read_only(site: OwnDisk) -> Iterator[None]:
 
 @contextmanager
 def power_cut(during: Callable[[OwnDisk], None], after_s: float, site: OwnDisk) -> Iterator[None]:
-    def quietly() -> None:
-        with contextlib.suppress(Exception):
+    def until_cut() -> None:
+        with may_fail("what the power cut interrupts"):
             during(site)
 
-    threading.Thread(target=quietly, daemon=True).start()
+    threading.Thread(target=until_cut, daemon=True).start()
     time.sleep(after_s)
     site.cut()
     yield

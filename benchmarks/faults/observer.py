@@ -1,11 +1,7 @@
-"""Watches an appliance while a row runs.
-
-It records plans, members' versions, counters and demand.
-"""
+"""Records plans, members' versions, counters and demand while a row runs."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import time
@@ -17,7 +13,7 @@ from typing import Any
 import httpx2
 
 from appliance.demo.rest import expect
-from benchmarks.watch import Sampling
+from benchmarks.watch import Sampling, may_fail
 
 from .history import Arrived, Event, Follows, Mark, Planned
 from .site import Site
@@ -71,7 +67,7 @@ class Observer:
 
     def __enter__(self) -> Observer:
         # Begin with a sample of each, so that earlier counts are left out.
-        with contextlib.suppress(Exception):
+        with may_fail("the first entry of the stream"):
             self._stream = self._site.redis.xrevrange(GATEWAY_STREAM, count=1)[0][0]
         self._once(self._members, self._new_plans)
         self._sampling.start()
@@ -86,7 +82,7 @@ class Observer:
     @staticmethod
     def _once(*samples: Callable[[], None]) -> None:
         for sample in samples:
-            with contextlib.suppress(Exception):
+            with may_fail("a sample"):
                 sample()
 
     def mark(self, name: str) -> float:

@@ -1,7 +1,4 @@
-"""The appliance of a row of the fault matrix, to be broken.
-
-It has two devices and two applications.
-"""
+"""The appliance of a row of the fault matrix: two devices and two applications."""
 
 from __future__ import annotations
 
@@ -22,6 +19,7 @@ import redis
 
 from benchmarks.harness import READY_S, Appliance, Variant, upload_variant
 from benchmarks.models import Model, convolutions
+from benchmarks.watch import may_fail
 from tools.waiting import eventually
 
 from .clients import Stream, Work
@@ -94,7 +92,7 @@ class Site:
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 process.resume()
-        with contextlib.suppress(Exception):
+        with may_fail("an orderly stop"):
             self.box.stop(timeout=40)
         self.kill_all()
         self.clear()
@@ -127,7 +125,7 @@ class Site:
             for process in self.processes():
                 with contextlib.suppress(psutil.Error):
                     process.send_signal(signal.SIGKILL)
-        with contextlib.suppress(Exception):
+        with may_fail("the end of the supervisor"):
             self.box.process.wait(20)
 
     # --- states ---
@@ -245,7 +243,7 @@ def wait(done: Callable[[], object], timeout: float, every: float = 0.05) -> flo
     """
     start = time.monotonic()
     while time.monotonic() < start + timeout:
-        with contextlib.suppress(Exception):
+        with may_fail("a probe"):
             if done():
                 return time.monotonic() - start
         time.sleep(every)

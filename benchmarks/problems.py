@@ -20,8 +20,6 @@ PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data" / "proteus" 
 TYPES = {"cpu": 0.5, "pascal": 0.25, "ampere": 0.25}
 BATCHES = (1, 2, 4, 8)
 SLO_S = 0.3
-#: items/s: less than that is nothing
-LEAST = 1e-3
 
 
 def problem(devices: int, variants: int, applications: int, seed: int = 7, load: float = 0.6) -> Problem:
@@ -76,14 +74,9 @@ def most(
     """Return the most fluid demand that can just be served, in items/s.
 
     It is split as the applications' demands are, and exact to a part in a thousand.
-
-    Raises:
-        ValueError: not even :data:`LEAST` items/s can be served.
     """
     low, high = 0.0, 1e3 * len(devices)
     while high - low > 1e-3 * high:
-        if high < LEAST:
-            raise ValueError(f"{len(devices)} devices cannot serve all of {len(applications)} applications")
         total = (low + high) / 2
         asked = Problem(tuple(devices), _scaled(applications, total), tuple(variants))
         low, high = (total, high) if nereus.relaxed(asked).served >= total * (1 - 1e-6) else (low, total)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from benchmarks.cluster import simulated
 from benchmarks.cluster.simulated import Served, chosen
@@ -75,27 +74,3 @@ def test_the_cluster_is_simulated_with_its_devices_and_run_times():
     holds, text = simulated.compare(merged(queries_of(events)), wanted, served, 600 * 0.015, 10.0)
     assert holds and "violations 0.00% and 0.00%, accuracy 100.00 and 100.00" in text
     assert "run time over profile 1.00, way 5.0 ms" in text
-
-
-def test_the_load_is_what_the_most_accurate_variants_need_alone():
-    wanted = chosen(200.0)
-    known = {
-        (one.name, variant.name): LatencyModel([(1, 0.008 * (rank + 1))])
-        for one in wanted
-        for rank, variant in enumerate(one.variants)
-    }
-    rates = Served((("n1", "cpu"), ("n2", "cpu")), {"cpu": known}).rates(wanted, 0.6)
-    assert sum(rates[one.name] * known[one.name, one.variants[-1].name].seconds(1) for one in wanted) / 2 == (
-        pytest.approx(0.6)
-    )
-
-
-def test_run_times_of_all_nodes_are_added_up():
-    def page(variant: str, seconds: float) -> str:
-        registry = CollectorRegistry()
-        Histogram("nereus_executor_run_seconds", "Run times.", ("device", "variant"), registry=registry).labels(
-            "a", variant
-        ).observe(seconds)
-        return generate_latest(registry).decode()
-
-    assert simulated.run_s([page("small", 0.25), page("small", 0.5), page("large", 2.0)]) == 2.75

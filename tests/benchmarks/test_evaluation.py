@@ -50,20 +50,6 @@ def test_one_command_makes_sections_and_the_next_keeps_them(tmp_path, capsys):
     assert "| without model selection |" in after["proteus-parts"] and "Not made yet" in after["slo"]
 
 
-def test_what_was_not_run_is_said(tmp_path):
-    folder(tmp_path / "data")
-    names = [name for name, section in evaluation.SECTIONS.items() if not name.startswith(("ramsis", "infadapter"))]
-    grids = [name for name in names if name not in ("scaling", "worlds", "nereus-parts")]
-    assert evaluate(tmp_path, "--no-run", *(word for name in grids for word in ("--only", name))) == 0
-    sections = read_sections((tmp_path / "page.md").read_text())
-    assert all("**Not run**: " in sections[name] and "| reproduced |" not in sections[name] for name in grids)
-
-
-def test_missing_data_are_named(tmp_path, capsys):
-    assert evaluate(tmp_path, "--only", "bursty") == 1
-    assert "cannot be read" in (tmp_path / "page.md").read_text() + capsys.readouterr().err
-
-
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 

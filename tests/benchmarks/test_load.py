@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import threading
 import time
@@ -20,7 +19,6 @@ from benchmarks.faults.checker import merged, queries_of
 from benchmarks.faults.clients import ClientProcess, Stream, Work
 from benchmarks.generator import Generator, LoadError, Summary
 from benchmarks.growth import growth
-from benchmarks.watch import Watch
 from tools.waiting import eventually
 
 pytestmark = pytest.mark.wide
@@ -225,21 +223,3 @@ def test_idle_connections_that_were_lost_are_counted():
     records, summary = ran(server, given, slo_s=10.0)
     assert records.answered.all() and len(records) == 3
     assert summary.idle_lost == 5
-
-
-@pytest.mark.parametrize(("counted", "lost"), [(300, 0), (299, 0), (300, 1)])
-def test_a_soak_holds_where_nothing_grew_and_every_query_had_one_end(counted, lost):
-    pid = os.getpid()
-    with Watch({"gateway": pid, "executor": pid}, every_s=0.05) as watch:
-        began = time.monotonic()
-        time.sleep(1.0)
-    each = [(at, at + 0.05, 200) for at in np.arange(0.0, 1.0, 1 / (300 - lost))]
-    records = rows(*each, *[(0.5, float("nan"), -2)] * lost)
-    summary, parts = Summary(2, began, 1.0, 0.1, 0, []), [(f"{i}", i / 4, (i + 1) / 4) for i in range(4)]
-    run = pressure.Run(parts, (400.0, 410.0), records, summary, watch, {"in_time": counted})
-    verdicts = [*run.verdicts(), pressure.soaked(run, 1.0)[-1]]
-    text = "; ".join(line for holds, line in verdicts if not holds)
-    assert bool(text) == (counted == 299 or bool(lost))
-    assert ("counted 299" in text) == (counted == 299) and ("1 queries were lost" in text) == bool(lost)
-    assert sum(run.row(*part)["queries"] for part in parts) == len(records)
-    assert text in pressure.page(run, verdicts)

@@ -3,7 +3,6 @@
 import json
 
 from benchmarks import worlds
-from scheduler.simulation import load
 
 
 def test_a_world_is_measured_kept_and_compared(tmp_path, capsys, monkeypatch):
@@ -27,8 +26,3 @@ def test_a_part_that_is_taken_away_shows(capsys):
     worlds.main(["--only", plan, "--seeds", "1", "--processes", "1", "--without", "scip", "--without", "exchanges"])
     scip, exchanges = capsys.readouterr().out.split("Without exchanges")
     assert scip.splitlines()[4] != exchanges.splitlines()[3]
-
-
-def test_the_example_of_three_boxes_has_more_applications_than_devices():
-    scenario = load(worlds.ROOT / "benchmarks" / "evaluation" / "heterogeneous" / "scenario.toml")
-    assert len(scenario.devices) == 3 and len(scenario.applications) == 12 and len(set(scenario.slo_s.values())) > 3

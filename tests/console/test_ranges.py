@@ -47,15 +47,3 @@ def test_dragging_over_a_chart_zooms_all_of_them_and_the_address_holds_the_range
     expect(page).to_have_url(re.compile(r"\?range=3600$"))
     page.locator('#moves [aria-label="Zoom out"]').click()
     expect(page).to_have_url(re.compile(r"\?range=7200$"))
-
-
-def test_a_bar_of_the_strip_leads_to_the_applications_minute(page, cluster):
-    at = int(clock.wall()) // 60 * 60 - 120
-    report(name="digits", variant="quick", at=at)
-    recording.record()
-    page.goto("/plans/")
-    # A quiet application's bars are folded away.
-    page.get_by_test_id("strip-count").click()
-    page.locator("#strip canvas").filter(visible=True).first.click()
-    begin, end = shown(page, "/applications/digits/")
-    assert end - begin == 300

@@ -216,18 +216,3 @@ def test_a_what_if_names_what_is_served_otherwise(run_script):
         """
     )
     assert result == [["slower", "fewer", "added"], ["first"]]
-
-
-def test_a_what_if_says_what_was_asked(run_script):
-    result = run_script(
-        """
-        const { question } = await import("/nereus/what_if.js");
-        return [question({}), question({ demand_factor: 2, demand: { a: 30 }, slo_ms: { b: 40 }, add_devices: { t4: 2 },
-          cordon: ["rack"], remove_devices: ["box/cpu0"], variants: { "a/v": "pinned" } })];
-        """
-    )
-    assert result == [
-        "everything as it is",
-        "demand times 2, 30.0 items/s of a, b within 40 ms, 2 more of t4, without node rack, without box/cpu0, "
-        "a/v: pinned",
-    ]

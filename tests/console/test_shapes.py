@@ -70,10 +70,3 @@ def test_an_outbox_that_overflows_lets_everything_go_and_asks_for_the_whole_stat
         box.put({"event": event})
     box.restart()
     assert [box.take(), box.take(), box.take()] == [{"event": "pong"}, SNAPSHOT, None]
-
-
-def test_a_browser_that_never_reads_costs_no_more_than_the_limit():
-    box = BrowserOutbox(limit=10)
-    for n in range(10_000):
-        box.put({"event": n})
-        assert len(box) <= 10

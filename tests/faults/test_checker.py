@@ -13,8 +13,6 @@ from benchmarks.faults import history
 from benchmarks.faults.checker import check, queries_of
 from benchmarks.faults.history import Arrived, Counted, Ended, Event, Follows, Planned, Sent
 from benchmarks.faults.running import costs
-from benchmarks.faults.site import MORE, MORE_OF, VARIANTS, outputs
-from benchmarks.models import convolutions
 from tests.examples import examples
 
 pytestmark = pytest.mark.wide
@@ -194,15 +192,6 @@ def test_a_gateway_may_answer_by_the_plan_that_it_had_stored():
     ]
     assert check(events, unstored=(7.0, 10.0)) == []
     assert {one.rule for one in check(events)} == {"plan versions", "allowed variant"}
-
-
-def test_outputs_of_all_variants_that_a_row_uploads_are_known(tmp_path):
-    models = {name: convolutions(tmp_path, name, width) for name, (width, _) in VARIANTS.items()}
-    rows = [models["quick"].rows(1, seed=number) for number in range(2)]
-    known = outputs(models, rows)
-    assert known.keys() == {*VARIANTS, *MORE}
-    assert all(known[name] == known[MORE_OF] for name in MORE)
-    assert len({tuple(known[name]) for name in VARIANTS}) == len(VARIANTS)
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------

@@ -8,10 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import signal
-import subprocess
-import sys
-import textwrap
 import time
 from contextlib import ExitStack
 
@@ -23,11 +19,11 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tests.gateway.conftest import AUTH, KEY, wait_for
 from tests.gateway.test_late_binding import counted
-from tests.net.test_http1_refusals import CHUNKED, MALFORMED, POST, REFUSED
+from tests.net.test_http1_refusals import CHUNKED, MALFORMED, POST
 from tools.waiting import eventually_async
 
 from .conftest import COLUMNS, MAX_REQUEST_MB, MIB
-from .wire import Client, answer, message, parse, post, request
+from .wire import Client, answer, message, post, request
 
 INFER = b"POST /v2/models/app/infer HTTP/1.1\r\nhost: a\r\nauthorization: " + AUTH["Authorization"].encode() + b"\r\n"
 #: as many rows as a request may hold, nearly
@@ -36,28 +32,9 @@ WAYS = pytest.mark.parametrize("reset", [False, True], ids=["closing", "reset"])
 
 # --- what nobody has to take ------------------------------------------------------------------------------------------
 
-ROWS = {
-    "both a length and chunks": "not a valid HTTP request",
-    "a chunk without its end": "not a valid HTTP request",
-    "an encoding that hides the length": "only 'chunked' is supported",
-    "a path without an end": "at most",
-    "a body too large": "at most",
-}
-
 
 def head(method: str, path: str, *lines: str) -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", "host: a", *lines]).encode() + b"\r\n\r\n"
-
-
-@pytest.mark.parametrize("kind", ROWS)
-def test_it_is_refused_once_and_its_connection_is_closed(served, kind):
-    data, status, _ = REFUSED[kind]
-    with served.bystanders(), Client(served.gateway.port) as client:
-        client.send(data.replace(POST, INFER).replace(b"1048577", b"99999999"))
-        begun, _, body = client.rest().partition(b"\r\n\r\n")
-    found, headers = parse(begun)
-    assert (found, headers["connection"], int(headers["content-length"])) == (status, "close", len(body))
-    assert ROWS[kind] in json.loads(body)["error"]
 
 
 def test_all_of_it_at_once_disturbs_nobody(served):
@@ -303,34 +280,6 @@ def test_with_answers_of_a_pipeline_still_to_come(served, numbers):
             client.send(request("large", numbers) * 20)
             assert client.socket.recv(1024).startswith(b"HTTP/1.1 200 OK")
             client.vanish(reset=True)
-
-
-def test_a_process_that_is_killed_with_calls_of_both_kinds_under_way(served):
-    asked = request("slow", np.ones((1, 4), np.float32))
-    code = f"""
-    import socket, sys, time
-    import grpc
-    from tritonclient.grpc import service_pb2 as pb
-    channel = grpc.insecure_channel({served.gateway.grpc!r})
-    infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-    message = pb.ModelInferRequest(model_name="slow", raw_input_contents=[bytes(16)],
-        inputs=[dict(name="x", datatype="FP32", shape=[1, 4])]).SerializeToString()
-    calls = [infer.future(message, metadata=(("authorization", "Bearer {KEY}"),)) for _ in range(60)]
-    sockets = [socket.create_connection(("127.0.0.1", {served.gateway.port})) for _ in range(60)]
-    for one in sockets:
-        one.sendall({asked!r})
-    print("sent", flush=True)
-    time.sleep(600)
-    """
-    with served.bystanders():
-        process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE)
-        assert process.stdout.readline() == b"sent\n"
-        # More than there are of either kind, and so few that many may have been answered already.
-        wait_for(lambda: served.gateway.health()["in_flight"] > 64, "many are under way")
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        wait_for(served.idle, "all are forgotten")
 
 
 @WAYS

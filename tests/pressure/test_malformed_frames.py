@@ -87,13 +87,6 @@ class Peer:
                 return True
 
 
-@pytest.mark.parametrize("kind", MALFORMED)
-def test_the_executor_closes_on_what_is_no_frame_for_it(stack, kind):
-    with Peer(stack) as peer:
-        peer.socket.sendall(MALFORMED[kind])
-        assert peer.closed()
-
-
 @pytest.mark.parametrize("kind", CUT_OFF)
 def test_a_frame_that_is_cut_off_holds_nobody_up(served, kind):
     before = served.rss("executor")

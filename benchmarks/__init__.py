@@ -1,4 +1,1 @@
-"""Benchmarks: ``python -m benchmarks`` (or ``make bench``) runs the usual ones.
-
-``python -m benchmarks NAME`` runs one of them, and docs/benchmarks.md describes all. Figures are printed.
-"""
+"""Benchmarks: ``python -m benchmarks [NAME]``, described in docs/benchmarks.md."""

@@ -1,7 +1,4 @@
-"""Runs a benchmark: ``python -m benchmarks NAME [options]``.
-
-Without a name it runs those that show a change (:data:`USUAL`), one after the other.
-"""
+"""Runs a benchmark by its name, or else those that show a change (:data:`USUAL`), one after the other."""
 
 from __future__ import annotations
 

@@ -36,10 +36,7 @@ BLOCK = b"\x83\x86\x44\x05/none"
 
 @dataclass
 class Target:
-    """A gateway, and the moment until which it is attacked.
-
-    ``made``: requests or connections so far.
-    """
+    """A gateway, attacked until a moment; ``made``: requests or connections so far."""
 
     http: int
     grpc: int

@@ -12,10 +12,7 @@ Row = Mapping[str, object]
 
 
 def heading(title: str, about: str) -> str:
-    """Return a heading: a title, the text of a docstring, and the machine.
-
-    Each paragraph of the text becomes one line.
-    """
+    """A title, the text of a docstring with a line for each paragraph, and the machine."""
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in about.strip().split("\n\n"))
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
     return f"# {title}\n\n{text}\n\n{machine()}, load before: {load}.\n"

@@ -73,11 +73,7 @@ class Appliance(RunningAppliance):
         return sorted(chosen, key=lambda process: (process.create_time(), process.pid))
 
     def register(self, name: str, slo_ms: float, variants: Sequence[Variant], pinned: bool = True) -> None:
-        """Register an application, and wait until all of its variants are ready.
-
-        Args:
-            pinned: pin them, and wait until they are warm, too.
-        """
+        """Register an application, and wait until all of its variants are ready and, where ``pinned``, warm."""
         with self.rest() as rest:
             upload(rest, name, slo_ms, variants, variants[0].model.signature)
             for variant in variants if pinned else ():
@@ -106,10 +102,7 @@ def upload_variant(rest: httpx2.Client, application: str, variant: Variant) -> N
 
 
 def ready(rest: httpx2.Client, name: str, pinned: bool = False) -> bool:
-    """Whether all variants of an application are ready.
-
-    Args:
-        pinned: they must also be warm somewhere.
+    """Whether all variants of an application are ready and, where ``pinned``, warm somewhere.
 
     Raises:
         RuntimeError: one could not be profiled.

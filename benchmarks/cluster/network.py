@@ -1,7 +1,4 @@
-"""Network namespaces as boxes, with delays, losses and cuts between them.
-
-Needs root; reaches nothing outside.
-"""
+"""Network namespaces as boxes, with delays, losses and cuts between them; needs root."""
 
 from __future__ import annotations
 
@@ -16,10 +13,7 @@ from .router import Place, enter, route
 
 
 class Network:
-    """Boxes that reach each other through :mod:`.router`, from :meth:`open` to :meth:`close`.
-
-    ``name`` begins the names of the namespaces.
-    """
+    """Boxes that reach each other through :mod:`.router`; ``name`` begins their namespaces' names."""
 
     def __init__(self, name: str, places: Iterable[Place]) -> None:
         self._places = {place.name: place for place in places}
@@ -42,11 +36,7 @@ class Network:
         enter(self._names[place])
 
     def inside(self, place: str, cpu_model: Path | None = None) -> list[str]:
-        """Begins a command that is run in a box.
-
-        Args:
-            cpu_model: stands in the place of /proc/cpuinfo: which CPU the box has.
-        """
+        """Begins a command that is run in a box; ``cpu_model`` stands in the place of its /proc/cpuinfo."""
         inside = ["ip", "netns", "exec", self._names[place]]
         if cpu_model is None:
             return inside

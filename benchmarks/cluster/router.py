@@ -57,10 +57,7 @@ def enter(namespace: str) -> None:
 
 
 def open_tun(namespace: str, place: Place) -> int:
-    """Make a TUN device with its address in a namespace.
-
-    This thread stays in that namespace.
-    """
+    """Make a TUN device with its address in a namespace, in which this thread stays."""
     enter(namespace)
     tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH22x", b"net", _IFF_TUN | _IFF_NO_PI))

@@ -23,7 +23,6 @@ class Share:
     """A control group for the processes of one box.
 
     Args:
-        name: of the group.
         weight: how many processes it counts as where the machine is busy.
 
     Raises:

@@ -43,12 +43,7 @@ def run_s(pages: Iterable[str]) -> float:
 
 @dataclass(frozen=True)
 class Served:
-    """The service as it is.
-
-    Attributes:
-        devices: name and type of each.
-        profiles: by device type.
-    """
+    """The service as it is: name and type of each device, and profiles by device type."""
 
     devices: tuple[tuple[str, str], ...]
     profiles: Mapping[str, Profiles]
@@ -64,10 +59,7 @@ class Served:
 
 
 def chosen(slo_ms: float) -> tuple[DemoApplication, ...]:
-    """The demo's applications with their three cheapest variants.
-
-    Variants' names are unique, as executors' metrics tell nothing but these.
-    """
+    """The demo's applications with their three cheapest variants, by unique names: executors' metrics tell no more."""
     return tuple(
         dataclasses.replace(
             application,
@@ -93,7 +85,6 @@ def compare(
     Args:
         queries: in the order in which they were sent; all of them are simulated.
         ran_s: seconds that batches ran meanwhile.
-
     """
     answered = [one for one in queries if one.end.end == "ok"]
     way_s = statistics.fmean(one.took_s - one.end.inside_ms / 1000 for one in answered)

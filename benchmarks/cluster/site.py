@@ -1,7 +1,4 @@
-"""A cluster of boxes, each of which runs some roles as an operator starts them, to be broken.
-
-They join by the line that the control box prints.
-"""
+"""A cluster of boxes that run some roles each and join by the line that the control box prints."""
 
 from __future__ import annotations
 
@@ -70,9 +67,7 @@ class Box(RunningAppliance):
     """A box with a home of its own, at full speed until :meth:`settle`.
 
     Args:
-        role: what it runs.
         cpu: the CPU that it says it has, and the share of a core that it gets; None: as this machine is.
-        given: settings.
     """
 
     def __init__(
@@ -297,10 +292,7 @@ class ClusterSite(Site):
 
 
 def contradictions(one: Sequence[Seen], other: Sequence[Seen]) -> set[str]:
-    """Return devices that two cores had at once in two consecutive pairs of samples.
-
-    The samples of a pair were taken within :data:`TOGETHER_S` of each other.
-    """
+    """Devices that two cores had at once in two consecutive pairs of samples, :data:`TOGETHER_S` apart at most."""
     together = [a.devices & b.devices for a in one for b in other if abs(a.at - b.at) < TOGETHER_S and a.core != b.core]
     return {device for first, second in itertools.pairwise(together) for device in first & second}
 

@@ -81,10 +81,7 @@ class Section:
 
     Attributes:
         name: for ``--only``.
-        text: its first paragraph.
-        grid: the runs that it needs.
-        claims: the papers' claims beside what was found; nothing where something is missing.
-        more: further paragraphs.
+        claims: nothing where a run is missing.
         corner: what the rows are.
         cell: what a cell shows; None: there is no table.
         turned: rows of the grid are columns of the table.

@@ -64,7 +64,6 @@ class Outcome:
 
     Attributes:
         summary: as in summary.json; counts of several runs are added up, other figures are means.
-        seconds: of all runs.
         spread: by figure, half of its range over the seeds; empty for one run.
         violations: 0 to 1; accuracy: percent, over queries in time, 0 where none was.
         drop: the largest drop of accuracy over 10 s, in points.
@@ -95,11 +94,7 @@ def pooled(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 class Runner:
-    """Runs cases that have no result yet and keeps what came of them in ``folder``.
-
-    Args:
-        processes: at most this many runs at a time.
-    """
+    """Runs cases that have no result yet, some at a time, and keeps what came of them in ``folder``."""
 
     def __init__(self, folder: Path, processes: int = 2):
         self.folder = folder

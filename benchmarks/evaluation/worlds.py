@@ -33,21 +33,13 @@ REALISTIC = {"load_time_s": 2.0, "network_ms": 1.0, "profile_noise": 0.05}
 
 @dataclass(frozen=True)
 class World:
-    """A scenario by its values, and the folder that its paths start from.
-
-    Attributes:
-        values: the scenario as JSON, so that the world can be a key.
-    """
+    """A scenario by its values (as JSON, so that it can be a key), and the folder that its paths start from."""
 
     values: str
     folder: Path
 
     def scenario(self) -> Scenario:
-        """Read and checked.
-
-        Raises:
-            ScenarioError: it cannot be used; the data are missing, for example.
-        """
+        """Read and checked. Raises ScenarioError: it cannot be used; the data are missing, for example."""
         return parse(json.loads(self.values), self.folder)
 
     def seeds(self) -> tuple[World, ...]:

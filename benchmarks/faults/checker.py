@@ -201,13 +201,10 @@ def _demand(queries: dict[str, Query], events: Sequence[Event], cut: tuple[float
 
 
 def counted_queries(events: Iterable[Event]) -> tuple[Counter, Counter, list[tuple[float, float]]]:
-    """Return how many queries gateways counted, and when a gateway started anew.
+    """Queries that gateways counted, at least and at most, by application, and the spans in which one started anew.
 
     The first sample of each process is the one with which the others are compared. A process that starts anew begins at
     zero, or where its predecessor stopped.
-
-    Returns:
-        Queries by application, at least and at most, and the spans in which a process started anew.
     """
     least: Counter = Counter()
     most: Counter = Counter()

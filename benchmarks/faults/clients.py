@@ -28,11 +28,9 @@ TOLERANCE = 1e-3
 
 
 class Stream(msgspec.Struct):
-    """Poisson arrivals of one application over one protocol.
+    """Poisson arrivals of one application over ``http`` or ``grpc``, at ``rate`` queries/s.
 
     Attributes:
-        protocol: ``http`` or ``grpc``.
-        rate: queries/s.
         rows: inputs, sent in turn; ``columns``: the shape of each, ``input``: the tensor's name.
         outputs: by variant, the output of each row.
     """
@@ -67,10 +65,9 @@ class Work(msgspec.Struct):
 
 
 class ClientProcess:
-    """The process, a context manager: an open loop that records every query, as it happens.
+    """The process: an open loop that records every query, as it happens.
 
-    Queries go to the addresses in turn; where there are several, an attempt that is not answered is repeated once at
-    the next one.
+    Addresses take turns; an attempt that is not answered is repeated once at the next one.
     """
 
     def __init__(self, work: Work) -> None:

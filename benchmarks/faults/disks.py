@@ -1,11 +1,7 @@
-"""Faults of disks: a small file system of its own, and failing system calls.
-
-Errors are returned by strace instead of carrying out a call.
+"""Faults of disks: a small file system of its own, and system calls that strace makes fail.
 
 A power cut is ext4's own shutdown (as xfstests do it): from one moment on nothing reaches the disk, the journal
-included; then all processes are killed, and the file system is mounted again, which replays its journal. Lost is
-everything that was neither synchronised nor written back in time. Limits: the disk itself keeps what it was given (no
-torn sectors, no lying write cache), and only one file system is cut.
+included; then all processes are killed, and the file system is mounted again, which replays its journal.
 """
 
 from __future__ import annotations
@@ -76,10 +72,7 @@ class OwnDisk(Site):
             self.unmount()
 
     def cut(self) -> None:
-        """Cut the power, and mount the disk again.
-
-        First nothing reaches the disk any more, then nothing runs any more.
-        """
+        """Cut the power (first nothing reaches the disk, then nothing runs any more), and mount the disk again."""
         handle = os.open(self.mount_point, os.O_RDONLY)
         try:
             fcntl.ioctl(handle, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
@@ -124,10 +117,7 @@ def disk_full(site: OwnDisk) -> Iterator[None]:
 
 @contextmanager
 def disk_read_only(site: OwnDisk) -> Iterator[None]:
-    """Make ext4 find an error and become read-only.
-
-    At the end it is mounted anew, and the appliance restarts.
-    """
+    """Make ext4 find an error and become read-only; at the end mount it anew and restart the appliance."""
     mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
     device = next(name for name, where, *_ in mounts if where == str(site.mount_point)).rpartition("/")[2]
     Path(f"/sys/fs/ext4/{device}/trigger_fs_error").write_text("1")

@@ -30,7 +30,6 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
         status: HTTP's or gRPC's; 0: none.
         answer_id: as echoed.
         right: the output is that of the variant for the query's input.
-        note: an error in words.
         rows: of its batch; ``inside_ms``: of its wait and its run; both where they are known.
     """
 

@@ -51,11 +51,7 @@ class Plans:
 
 
 class Observer:
-    """Samples in threads until it ends; a context manager.
-
-    Attributes:
-        events: in the order in which they were found.
-    """
+    """Samples in threads; ``events`` are in the order in which they were found."""
 
     def __init__(self, site: Site):
         self._site = site

@@ -81,13 +81,10 @@ def _cost(queries: Sequence[Query], slo_s: float, start: float) -> Cost:
 
 @dataclass(frozen=True)
 class Result:
-    """A row that was carried out.
+    """A row that was carried out, or why it was ``skipped``.
 
     Attributes:
-        skipped: why it could not be; empty: it was.
-        costs: by application.
         served_s, back_s: seconds until all was served, until the row's part was back; None: never.
-        violations: of the checker.
         noted: what the row's last look found; ``wrong``: why the row does not hold beside its figures.
     """
 
@@ -200,10 +197,7 @@ def _moment(event: Event) -> float:
 
 
 def results(rows: Iterable[Row], folder: Path) -> Iterator[Result]:
-    """Yield results as they come.
-
-    Rows of one kind of site follow each other on one site while it is well.
-    """
+    """Results as they come; rows of one kind of site follow each other on one site while it is well."""
     kinds: dict[type[Site], list[Row]] = {}
     for row in rows:
         kinds.setdefault(row.site, []).append(row)

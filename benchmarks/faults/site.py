@@ -39,10 +39,7 @@ class Skipped(Exception):
 
 
 class Site:
-    """One appliance, ``box``, in ``folder``.
-
-    Subclasses make it a special place (:meth:`place`, :meth:`clear`).
-    """
+    """One appliance, ``box``, in a place that subclasses make special (:meth:`place`, :meth:`clear`)."""
 
     #: settings beside the usual ones
     environment: dict[str, str] = {}
@@ -199,10 +196,7 @@ class TwoGateways(Site):
 
 
 class SmallSite(Site):
-    """A site with fewer variants and a lighter load.
-
-    Its variants are profiled sooner, and a busy machine serves its load in time, too.
-    """
+    """Fewer variants, profiled sooner, and a load that a busy machine serves in time, too."""
 
     slo_s, rate = 20.0, 10.0
     applications = {"left": ("quick", "medium"), "right": ("quick",)}
@@ -236,11 +230,7 @@ def _is_second(gateway: psutil.Process) -> bool:
 
 
 def wait(done: Callable[[], object], timeout: float, every: float = 0.05) -> float | None:
-    """Wait until ``done`` is true, errors being false.
-
-    Returns:
-        The seconds that it took; None: not within ``timeout``.
-    """
+    """Seconds until ``done`` is true, errors being false; None: not within ``timeout``."""
     start = time.monotonic()
     while time.monotonic() < start + timeout:
         with may_fail("a probe"):

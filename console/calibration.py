@@ -1,7 +1,4 @@
-"""Past promises for pages.
-
-How often intervals held, and a chart of intervals with the values observed.
-"""
+"""Past promises for pages: how often intervals held, and a chart of intervals with the values observed."""
 
 from __future__ import annotations
 
@@ -28,13 +25,9 @@ def by_application(promises: Sequence[Promise]) -> list[dict[str, Any]]:
 
 
 def chart(promises: Iterable[Promise], application: str, figure: str) -> dict[str, Any]:
-    """Return marks of the newest promises that were compared, oldest first.
+    """Marks, in the view box, of the newest promises that were compared, oldest first; ``promises``: the newest first.
 
-    They are in the view box. ``low`` and ``high`` are the figure's values at its lower and upper edge; without marks
-    they are missing.
-
-    Args:
-        promises: the newest first.
+    ``low`` and ``high``: the figure at the lower and upper edge; missing without marks.
     """
     found = []
     for promise in promises:

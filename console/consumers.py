@@ -68,10 +68,7 @@ class BrowserCommand(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def unknown_path(scope, receive, send) -> None:
-    """ASGI application that accepts a websocket, so that the code reaches the client, and closes it with a code.
-
-    Needs neither Redis nor a database.
-    """
+    """Accept a websocket, so that the code reaches the client, and close it; needs neither Redis nor a database."""
     if (await receive())["type"] != "websocket.connect":
         return
     detail = "no websocket at this path"
@@ -140,10 +137,7 @@ class LiveConsumer:
         self._wake.set()
 
     async def _follow_repairs(self) -> None:
-        """Send the list of repairs whenever it has changed.
-
-        No event announces most of that, such as a disk that fills.
-        """
+        """Send the list of repairs when it has changed; few causes have an event."""
         while not self._closing:
             # All wake together.
             await asyncio.sleep(REPAIRS_EVERY_S - time.monotonic() % REPAIRS_EVERY_S)
@@ -248,11 +242,7 @@ class Browsers:
         self._tasks: list[asyncio.Task] = []
 
     async def join(self, browser: LiveConsumer) -> None:
-        """Have a browser get all events from now on.
-
-        Raises:
-            TimeoutError: Redis does not answer.
-        """
+        """Have a browser get all events from now on. Raises TimeoutError: Redis does not answer."""
         self._joined.add(browser)
         if not self._tasks:
             self._heard.clear()
@@ -300,11 +290,7 @@ class Browsers:
 
 
 def _several(events: list[dict[str, Any]], seconds: bool) -> dict[str, Any] | None:
-    """The message with these events; None: there is nothing to send.
-
-    Args:
-        seconds: whether nodes' seconds are among them.
-    """
+    """The message with these events, nodes' ``seconds`` perhaps left out; None: there is nothing to send."""
     wanted = events if seconds else [event for event in events if event["event"] != "node_second"]
     slim = [slimming.slim(event) for event in wanted]
     if not slim:

@@ -1,7 +1,6 @@
 """Bounded queue of messages to one browser.
 
-Pure: plain data in, plain data out. An overflow drops all messages: to a browser that reads too slowly the server sends
-the whole state again.
+An overflow drops all messages: to a browser that reads too slowly the server sends the whole state again.
 """
 
 from __future__ import annotations
@@ -16,10 +15,7 @@ SNAPSHOT = {"event": "snapshot"}
 
 
 class BrowserOutbox:
-    """Messages to a browser, in order.
-
-    Args:
-        limit: most messages that may wait; one more empties the outbox, except for :data:`SNAPSHOT`.
+    """Messages to a browser, in order; of more than ``limit`` only :data:`SNAPSHOT` is kept.
 
     Attributes:
         dropped: messages that were dropped by overflows.

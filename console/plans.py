@@ -1,7 +1,4 @@
-"""Stored plans for pages.
-
-Names come from the plan: its variants may be deleted by now.
-"""
+"""Stored plans for pages. Names come from the plan: its variants may be deleted by now."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The state as of now, for a browser that just connected.
-
-Events then keep it current.
-"""
+"""The state as of now, for a browser that just connected; events then keep it current."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""An appliance as a child process, started as an operator starts it.
+"""An appliance as a child process, started by ``manage.py up`` as an operator starts it.
 
-That is by ``manage.py up``. For tests and benchmarks, which do not import each other. A benchmark may start another
-checkout's appliance.
+For tests and benchmarks, which do not import each other.
 """
 
 from __future__ import annotations
@@ -57,10 +56,7 @@ def free_ports(count: int) -> list[int]:
 
 @functools.cache
 def _claims() -> int:
-    """The file of claimed ports.
-
-    It stays open until this process ends: closing it would end the claims.
-    """
+    """The file of claimed ports, open until this process ends: closing it would end the claims."""
     return os.open(Path(tempfile.gettempdir()) / f"nereus-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
 
 

@@ -1,8 +1,6 @@
-"""Write ``requirements/*.lock``: what ``uv.lock`` has for each role.
+"""``python -m tools.locks`` (``make lock``) writes ``requirements/*.lock``: what ``uv.lock`` has for each role.
 
-They have hashes, and are for pip and any index.
-
-``python -m tools.locks`` (``make lock``). A box installs the locks of its roles, and ``cpu`` or ``gpu``.
+They have hashes, and are for pip and any index. A box installs the locks of its roles, and ``cpu`` or ``gpu``.
 """
 
 from __future__ import annotations

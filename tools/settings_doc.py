@@ -1,7 +1,4 @@
-"""Write docs/settings.md from the settings' own docstrings.
-
-``python -m tools.settings_doc``.
-"""
+"""``python -m tools.settings_doc`` writes docs/settings.md from the settings' own docstrings."""
 
 from __future__ import annotations
 

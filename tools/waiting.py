@@ -26,12 +26,7 @@ class _Wait:
         self._began = time.monotonic()
 
     def pause_s(self, answer: Any) -> float:
-        """Seconds until the next look: a tenth of those since the first one.
-
-        Raises:
-            RuntimeError: a process that it waits for has ended.
-            TimeoutError: it did not come true in time.
-        """
+        """Seconds until the next look: a tenth of those since the first one. Raises as :func:`eventually` does."""
         for process in self._of:
             if (status := process.poll()) is not None:
                 lines = getattr(process, "last_lines", str)()

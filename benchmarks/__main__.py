@@ -12,7 +12,6 @@ from appliance.demo.rest import RestError
 #: name: the first line of the module's docstring says the rest
 NAMES = (
     "query",
-    "demo",
     "pressure",
     "attack",
     "soak",
@@ -25,11 +24,10 @@ NAMES = (
     "screenshots",
 )
 MODULES = {"soak": "pressure"} | {name: f"{name}.__main__" for name in ("cluster", "evaluation", "faults", "scale")}
-#: run by ``make bench``, in about ten minutes
+#: run by ``make bench``, in a few minutes
 USUAL = {
     "query": ["--rounds", "3", "--idle", "0", "1992"],
     "pressure": ["--seconds", "30"],
-    "demo": ["--rounds", "1"],
 }
 
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import httpx2
 import numpy as np
@@ -29,8 +29,6 @@ from tools.waiting import eventually
 
 from .grpc_peer import v2_grpc_request
 from .models import Model
-
-Server = TypeVar("Server")
 
 #: by role, a pattern of the command line; the first that fits
 ROLES = {
@@ -137,9 +135,6 @@ class Contending(Appliance):
 
     def register(self, name: str, slo_ms: float, variants: Sequence[Variant], pinned: bool = True) -> None:
         super().register(name, slo_ms, variants, pinned)
-        self.find_processes()
-
-    def find_processes(self) -> None:
         self._pids = {"gateway": [], "executor": [], "control": []}
         for process in psutil.Process(self.process.pid).children(recursive=True):
             role = role_of(process)
@@ -197,12 +192,6 @@ def started(contenders: Sequence[Contender]) -> Iterator[tuple[list[Contending],
         yield appliances, folder
 
 
-def turns(servers: Sequence[Server], number: int) -> list[Server]:
-    """The servers in the order of a round: each round begins with another one."""
-    first = number % len(servers)
-    return [*servers[first:], *servers[:first]]
-
-
 def process_cpu_s(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
@@ -219,14 +208,14 @@ def add_contenders(parser: argparse.ArgumentParser, gateways: bool = True) -> No
         parser.add_argument("--gateways", type=int, nargs="+", metavar="N", help=text)
 
 
-def contenders(given: argparse.Namespace, **environment: str) -> list[Contender]:
+def contenders(given: argparse.Namespace) -> list[Contender]:
     """Each tree with each number of gateways; the others are compared with the first."""
     made, names = [], [tree.name for tree in given.trees]
     for number, tree in enumerate(given.trees):
         for gateways in given.gateways:
             name = tree.name if names.count(tree.name) == 1 else f"{tree.name} {number + 1}"
             name += f", {gateways} gateways" if len(given.gateways) > 1 else ""
-            made.append(Contender(name, tree, {"NEREUS_GATEWAYS": str(gateways), **environment}))
+            made.append(Contender(name, tree, {"NEREUS_GATEWAYS": str(gateways)}))
     return made
 
 

@@ -25,7 +25,7 @@ from appliance.load.sender import Load
 from benchmarks.generator import Generator, LoadError
 
 from .figures import Row, heading, markdown, ratio
-from .harness import Contender, Contending, Variant, add_contenders, between, contenders, started, turns
+from .harness import Contender, Contending, Variant, add_contenders, between, contenders, started
 from .models import tiny
 from .mosec import Mosec
 
@@ -88,7 +88,9 @@ def measure(servers: Sequence[Server], loads: Sequence[tuple[int, int, str]], ro
         for number in range(rounds):
             for load in loads:
                 asked = [server for server in servers if load[2] in server.protocols]
-                for server in turns(asked, number):
+                # Each round begins with another server.
+                first = number % len(asked)
+                for server in [*asked[first:], *asked[:first]]:
                     spent = spend(generator, server.load(*load), server.cpu_s)
                     found.setdefault((load, server.name), []).append(spent)
             print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import heapq
 import itertools
@@ -200,22 +199,3 @@ def wait_ready(url: str, authorities: Path | None = None) -> None:
                 if gateway.get("/v2/health/ready").status_code == httpx2.codes.OK:
                     return
             time.sleep(POLL_S)
-
-
-def replay(
-    url: str, key: str, seconds: float, capacities: Mapping[str, LoadCapacity], seed: int = 0
-) -> dict[str, dict[str, object]]:
-    """Drive the demo's load for ``seconds`` against a gateway, once it is ready.
-
-    The same seed sends the same rows at the same times. Returns :func:`summary` by application, and ``total``.
-    """
-    wait_ready(url)
-    traffic = Traffic(url, key, streams(capacities, seed))
-
-    async def run() -> None:
-        await traffic.run(seconds)
-        await traffic.close()
-
-    asyncio.run(run())
-    found = {name: traffic.count(records) for name, records in traffic.take().items()}
-    return {"total": summary(sum(found.values(), Counter())), **{name: summary(one) for name, one in found.items()}}

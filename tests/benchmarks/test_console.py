@@ -26,38 +26,23 @@ FULL = (
     *("/plan/", "/keys/", "/access/", "/audit/", "/no-such-page/"),
     *(f"/admin/{end}" for end in ("password_change/", "auth/user/", "auth/user/1/change/")),
 )
+COLOUR = "const map = document.getElementById('map-color'); map.value = '{}'; map.dispatchEvent(new Event('change'))"
+UNFOLD = "document.querySelectorAll('main details').forEach((one) => { one.open = true; })"
 #: path and script that opens more of the page, and what is there then
 OPENED = {
     "tasks": ("/plans/", "document.querySelector('#tasks > summary').click()", "#tasks[open] #tasks-list > *"),
     "strip": ("/plans/", "document.querySelector('#strip summary').click()", "#strip-rest > li"),
     "device": ("/", "document.querySelector('.cell').click()", "#device-detail article"),
-    "by application": (
-        "/",
-        "const map = document.getElementById('map-color'); map.value = 'application';"
-        " map.dispatchEvent(new Event('change'))",
-        "#map-legend .dot",
-    ),
-    "by state": (
-        "/",
-        "const map = document.getElementById('map-color'); map.value = 'state'; map.dispatchEvent(new Event('change'))",
-        "#map-legend .dot",
-    ),
+    "by application": ("/", COLOUR.format("application"), "#map-legend .dot"),
+    "by state": ("/", COLOUR.format("state"), "#map-legend .dot"),
     "what-if": (
         "/what-if/",
         "document.querySelectorAll('#imagine details').forEach((one) => { one.open = true; });"
         " document.querySelector('[data-testid=what-if-ask]').click()",
         "#answer[data-state=done], #answer[data-state=failed]",
     ),
-    "plan": (
-        "/plan/",
-        "document.querySelectorAll('main details').forEach((one) => { one.open = true; })",
-        "main details[open]",
-    ),
-    "try": (
-        "/applications/app-00/",
-        "document.querySelectorAll('main details').forEach((one) => { one.open = true; })",
-        "main details[open]",
-    ),
+    "plan": ("/plan/", UNFOLD, "main details[open]"),
+    "try": ("/applications/app-00/", UNFOLD, "main details[open]"),
 }
 
 

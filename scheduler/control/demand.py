@@ -88,14 +88,7 @@ def estimates(
         quantile: share of such periods whose mean rate is to be below the estimate, above 0 and below 1.
         learned: another forecaster (simulations alone have one), of the arrivals that :func:`forecast` takes; horizon
             and quantile are then its own. None: level and trend.
-
-    Raises:
-        ValueError: ``horizon_s`` or ``quantile`` is out of its range.
     """
-    if not 0 < quantile < 1:
-        raise ValueError(f"quantile: must be above 0 and below 1, and is {quantile!r}")
-    if not horizon_s > 0:
-        raise ValueError(f"horizon_s: must be above 0, and is {horizon_s!r}")
     names = list(applications)
     complete = [counts for t, counts in seconds[-history_s - 1 :] if t < now][-history_s:]
     expected = upper = [0.0] * len(names)

@@ -44,8 +44,6 @@ _PEAK = APPLICATION.index("p95_max")
 FINE, MICRO = 10_000, 1000
 #: largest number in a column
 LARGEST = 2**62
-#: characters of a variant's name; gateways' mistakes are longer, or no text that PostgreSQL could store
-LONGEST_NAME = 63
 
 
 @dataclass
@@ -83,12 +81,7 @@ def merged(known: list[int] | None, sums: list[int]) -> list[int]:
 
 
 def _fixed(value: Any, scale: int) -> int:
-    """A reported number as a whole one; what cannot be is nothing."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return 0
-    return min(LARGEST, round(number * scale)) if 0 <= number < LARGEST else 0
+    return min(LARGEST, round((value or 0) * scale))
 
 
 def application_sums(counts: Mapping[str, Any]) -> list[int]:
@@ -121,14 +114,9 @@ def add_gateway_second(bucket: Bucket, second: Mapping[str, Any]) -> None:
         if any(sums):
             bucket.applications[name] = merged(bucket.applications.get(name), sums)
         for variant, answered in (counts.get("by_variant") or {}).items():
-            count = _fixed(answered, 1)
-            if count and is_name(variant):
+            if count := _fixed(answered, 1):
                 key = f"{name}/{variant}"
                 bucket.variants[key] = min(LARGEST, bucket.variants.get(key, 0) + count)
-
-
-def is_name(variant: str) -> bool:
-    return len(variant) <= LONGEST_NAME and variant.isprintable()
 
 
 def add_node_second(bucket: Bucket, second: Mapping[str, Any]) -> None:

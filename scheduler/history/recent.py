@@ -16,7 +16,7 @@ import numpy as np
 
 from scheduler import telemetry
 from scheduler.history import figures
-from scheduler.history.folding import APPLICATION, FINE, LARGEST, MICRO, is_name
+from scheduler.history.folding import APPLICATION, FINE, LARGEST, MICRO
 
 
 class _Counts(msgspec.Struct, gc=False):
@@ -86,7 +86,7 @@ def read(seconds: float, application: str | None = None) -> Recent:
         found.extend(counts.values())
         if application in counts:
             by_variant = counts[application].by_variant
-            variants += [(t, name, n) for name, n in by_variant.items() if n > 0 and is_name(name)]
+            variants += [(t, name, n) for name, n in by_variant.items() if n > 0]
     seconds_of, starts_of, numbers_of = (np.array(each, np.int64) for each in (sorted(moments), starts, numbers))
     return Recent(seconds_of, starts_of, list(names), numbers_of, _columns(found), variants)
 
@@ -114,9 +114,8 @@ def _decoded(seconds: float, application: str | None) -> Iterator[tuple[int, dic
 def _columns(counts: list[_Counts]) -> np.ndarray:
     values = itertools.chain.from_iterable(map(_reported, counts))
     reported = np.fromiter(values, np.float64, len(counts) * REPORTED).reshape(-1, REPORTED)
-    possible = (reported >= 0) & (reported < LARGEST)
     scale = np.array([1.0] * 6 + [FINE] * 2 + [MICRO] * 2)
-    sums = np.minimum(LARGEST, np.rint(np.where(possible, reported, 0.0) * scale))
+    sums = np.minimum(LARGEST, np.rint(reported * scale))
     answered = sums[:, _IN_TIME] + sums[:, _LATE]
     p50, p95 = sums[:, 8], sums[:, 9]
     latencies = [np.minimum(LARGEST, p50 * answered), np.minimum(LARGEST, p95 * answered), p95 * (answered > 0)]

@@ -11,7 +11,7 @@ from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceRe
 from scheduler.allocation.verification import UnusableProblem, violations
 from scheduler.control.demand import FLOOR, HISTORY_S, QUANTILE, Estimates, bands, estimates
 from scheduler.stacks import strategies
-from scheduler.stacks.registry import PLACED_ONCE, trigger_of
+from scheduler.stacks.registry import PLACED_ONCE, TRIGGERS
 from workers.gateway.bursts import BurstDetector
 
 from .largest_second import MINUTE, PAST_S, forecast
@@ -46,7 +46,7 @@ class Controller:
         self._strategy = strategies.get(strategy)
         self._variants = tuple(model.planned(scenario.load_s(model)) for model in scenario.models)
         self._bursts = BurstDetector()
-        self._trigger = trigger_of(strategy)
+        self._trigger = TRIGGERS[strategy]() if strategy in TRIGGERS else None
         #: for strategies that decide per arrival: called with (application, now) for each query that arrives, before
         #: it is routed; returns rates to plan for at once, or None. None: the strategy does not.
         self.on_arrival = None if self._trigger is None else self._trigger.on_arrival

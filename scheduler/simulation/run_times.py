@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import random
 
 from .scenario import Scenario
-from .tables import ScenarioError
 
 
 class RunTimes:
     """Draws run times as the scenario says; the same draws for the same seed.
 
     Variants of ``run_ratios`` have no other noise.
-
-    Raises:
-        ScenarioError: a variant has no ratios, or one that is not above 0 and finite.
     """
 
     def __init__(self, scenario: Scenario):
-        faults = [
-            f"run_ratios.{variant}: must be one or more numbers above 0"
-            for variant, measured in scenario.run_ratios.items()
-            if not measured or not all(0 < ratio < math.inf for ratio in measured)
-        ]
-        if faults:
-            raise ScenarioError(faults)
         self._seed = scenario.seed
         self._random = random.Random(f"{scenario.seed}:noise")
         self._spread = scenario.profile_noise

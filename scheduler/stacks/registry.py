@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-from .paper import Paper, Trigger
+from .paper import Paper
 
 #: by folder
 PAPERS: dict[str, Paper] = {
@@ -19,11 +19,5 @@ STRATEGIES = {name: strategy for paper in PAPERS.values() for name, strategy in 
 SIMULATED = {stack.name: stack for paper in PAPERS.values() for stack in paper.simulated}
 #: strategies that place applications once, for good
 PLACED_ONCE = frozenset().union(*(paper.placed_once for paper in PAPERS.values()))
-
-
-def trigger_of(strategy: str) -> Trigger | None:
-    """A strategy's fresh trigger; None: it plans by period and burst alone."""
-    for paper in PAPERS.values():
-        if strategy in paper.triggers:
-            return paper.triggers[strategy]()
-    return None
+#: of strategies that decide at each arrival; others plan by period and burst alone
+TRIGGERS = {name: trigger for paper in PAPERS.values() for name, trigger in paper.triggers.items()}

@@ -106,21 +106,6 @@ def test_what_is_older_than_the_history_does_not_matter():
     assert planned(counts) == planned(counts[-HISTORY_S:])
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"quantile": 0.0}, "quantile: must be above 0 and below 1, and is 0.0"),
-        ({"quantile": 1.0}, "quantile: must be above 0"),
-        ({"quantile": math.nan}, "quantile: must be above 0"),
-        ({"horizon_s": 0}, "horizon_s: must be above 0"),
-        ({"horizon_s": math.nan}, "horizon_s: must be above 0"),
-    ],
-)
-def test_an_option_out_of_its_range_is_named_with_its_limit(options, says):
-    with pytest.raises(ValueError, match=says):
-        planned([40] * 60, **options)
-
-
 @given(st.lists(st.integers(0, 500), max_size=70), st.floats(0, 500), st.sampled_from([1, 10, 30, 3600]))
 def test_any_history_gives_a_sane_estimate_and_the_same_again(counts, reported, horizon_s):
     value = planned(counts, observed={"a": reported}, horizon_s=horizon_s)

@@ -28,8 +28,6 @@ from workers.protocol import control, specs
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
-DAY_S = 86_400
-
 
 def wire(version: int, *devices: str) -> dict:
     plans = tuple(specs.DevicePlan(device, f"unix:/run/{device}", ()) for device in devices)

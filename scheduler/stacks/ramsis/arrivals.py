@@ -23,15 +23,11 @@ class Stream:
     """The arrivals that are dealt out, of which one worker gets one in ``phases``.
 
     Attributes:
-        rate: mean items/s that are dealt out.
+        rate: mean items/s that are dealt out, above 0.
     """
 
     rate: float
     phases: int = 1
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rate < math.inf:
-            raise ValueError(f"arrivals: rate must be above 0, not {self.rate}")
 
     def most(self, seconds: float) -> int:
         mean = self.rate * seconds

@@ -1,7 +1,5 @@
 """The law of arrivals, and what round robin sends to a worker."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,9 +33,3 @@ def test_round_robin_keeps_the_worker_s_rate_whatever_the_number_of_workers():
         stream = round_robin(1_000.0, workers)
         assert stream.rate / stream.phases == pytest.approx(1_000 / workers) and 1 <= stream.phases <= MOST_PHASES
     assert round_robin(1_000.0, 60).phases == 60
-
-
-@pytest.mark.parametrize("rate", [0.0, -1.0, math.inf])
-def test_arrivals_refuse_what_is_no_rate(rate):
-    with pytest.raises(ValueError, match="rate must be above 0"):
-        Stream(rate)

@@ -74,8 +74,8 @@ def enforce() -> None:
         logger.info("rows_deleted", **gone)
 
 
-def _beyond(newest_first, keep: int) -> int:
-    return _some(newest_first.filter(pk__lte=_limit(newest_first, keep))).delete()[0]
+def _beyond(rows, keep: int) -> int:
+    return _some(rows.filter(pk__lte=_limit(rows, keep))).delete()[0]
 
 
 def _limit(rows, keep: int) -> int:
@@ -84,6 +84,7 @@ def _limit(rows, keep: int) -> int:
 
 
 def _some(rows):
+    """The oldest of these, :data:`AT_ONCE` at most."""
     oldest = rows.order_by("pk").values_list("pk", flat=True)[:AT_ONCE]
     return rows.model.objects.filter(pk__in=list(oldest))
 
@@ -110,8 +111,7 @@ def _sessions() -> int:
     now = timezone.now()
     longest = timedelta(seconds=settings.SESSION_COOKIE_AGE)
     kept = Session.objects.filter(expire_date__gte=now - longest, expire_date__lte=now + longest + timedelta(days=1))
-    old = Session.objects.exclude(pk__in=kept.values("pk")).values_list("pk", flat=True)[:AT_ONCE]
-    return Session.objects.filter(pk__in=list(old)).delete()[0]
+    return _some(Session.objects.exclude(pk__in=kept.values("pk"))).delete()[0]
 
 
 def _strangers() -> int:

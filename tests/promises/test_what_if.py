@@ -231,10 +231,7 @@ def test_what_is_only_imagined_cannot_be_applied(cluster, operator):
     ("changes", "field"),
     [
         ({"demand_factor": 101}, "demand_factor"),
-        ({"demand": {"sounds": 1}}, "demand.sounds"),
-        ({"slo_ms": {"digits": 0}}, "slo_ms.digits"),
         ({"variants": {"digits/good": "best"}}, "variants.digits/good"),
-        ({"add_devices": {"cpu-test-1c": 5000}}, "add_devices.cpu-test-1c"),
         ({"cordon": ["left", "right"]}, "cordon"),
         ({"factor": 2}, "factor"),
     ],

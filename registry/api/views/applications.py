@@ -15,33 +15,24 @@ from registry.api.serializers.applications import (
     ValidationSetSerializer,
     ValidationUploadSerializer,
 )
-from registry.api.views.base import ListMixin, UploadMixin, View
+from registry.api.views.base import Resource, UploadMixin, View
 from registry.models import Application, ValidationSet
 
 
-class ApplicationList(ListMixin, View):
-    """All applications."""
-
+class Applications(Resource):
+    descriptions = {"list": "All applications.", "retrieve": "One application."}
     queryset = Application.objects.all()
     serializer_class = ApplicationSerializer
+    lookup_field = "name"
 
     @extend_schema(responses={201: ApplicationSerializer})
-    def post(self, request):
+    def create(self, request):
         """Register an application."""
         application = services.create_application(self.checked(ApplicationSerializer))
         where = reverse("application", [application.name], request=request)
         return Response(ApplicationSerializer(application).data, status.HTTP_201_CREATED, headers={"Location": where})
 
-
-class ApplicationDetail(View):
-    """One application."""
-
-    serializer_class = ApplicationSerializer
-
-    def get(self, request, name):
-        return Response(ApplicationSerializer(self.application()).data)
-
-    def patch(self, request, name):
+    def partial_update(self, request, name):
         """Change some fields.
 
         The name cannot be changed, nor the signature once there are variants.
@@ -51,10 +42,8 @@ class ApplicationDetail(View):
         changed = services.change_application(application, fields)
         return Response(ApplicationSerializer(changed).data)
 
-    @extend_schema(
-        parameters=[DRAIN], responses={204: OpenApiResponse(description="Gone."), 202: ApplicationSerializer}
-    )
-    def delete(self, request, name):
+    @extend_schema(parameters=[DRAIN], responses={204: None, 202: ApplicationSerializer})
+    def destroy(self, request, name):
         """Delete an application with all its variants.
 
         Refused (409) while they are in use.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import serializers
 
-from registry.api.views.base import ListMixin, View
+from registry.api.views.base import Resource
 from registry.audit.entries import AuditEntry
 from registry.audit.search import FILTERS, search
 
@@ -18,8 +18,8 @@ class AuditEntrySerializer(serializers.ModelSerializer):
         fields = ["id", "at", "actor", "origin", "address", "action", "kind", "ref", "before", "after"]
 
 
-@extend_schema_view(get=extend_schema(parameters=_PARAMETERS))
-class AuditList(ListMixin, View):
+@extend_schema_view(list=extend_schema(parameters=_PARAMETERS))
+class Audit(Resource):
     """Changes, the latest first."""
 
     serializer_class = AuditEntrySerializer

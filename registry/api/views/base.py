@@ -6,8 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.shortcuts import get_object_or_404
-from drf_spectacular.utils import OpenApiResponse, extend_schema
-from rest_framework import generics, mixins
+from rest_framework import generics, mixins, viewsets
 from rest_framework.exceptions import PermissionDenied, ValidationError
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
@@ -61,20 +60,9 @@ class View(generics.GenericAPIView):
         return self.get_paginated_response(rows.data)
 
 
-class ListMixin(mixins.ListModelMixin):
-    def get(self, request, *args, **kwargs):
-        return self.list(request)
-
-
-class DetailMixin(mixins.RetrieveModelMixin):
-    def get(self, request, *args, **kwargs):
-        return self.retrieve(request)
-
-
-class DeleteMixin(mixins.DestroyModelMixin):
-    @extend_schema(responses={204: OpenApiResponse(description="Gone.")})
-    def delete(self, request, *args, **kwargs):
-        return self.destroy(request)
+class Resource(mixins.ListModelMixin, mixins.RetrieveModelMixin, mixins.DestroyModelMixin, viewsets.ViewSetMixin, View):
+    #: what the schema says of inherited actions
+    descriptions: dict[str, str] = {}
 
 
 class UploadMixin:

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from registry import profiling
 from registry.api.serializers.variants import ProfileJobSerializer, ProfileJobsSerializer, ProfileSerializer
-from registry.api.views.base import DeleteMixin, DetailMixin, ListMixin, View
+from registry.api.views.base import Resource, View
 from registry.audit.recording import record
 from registry.errors import Conflict
 from registry.models import Profile, ProfileJob, Variant
@@ -22,14 +22,14 @@ _STATE = OpenApiParameter("state", str, enum=ProfileJob.State.values, descriptio
 _FIELDS = {"application": "variant__application__name", "variant": "variant__name", "device_type": "device_type"}
 
 
-class _Filtered(ListMixin, View):
+class _Filtered(Resource):
     def filter_queryset(self, queryset):
         wanted = self.request.query_params
         return queryset.filter(**{lookup: wanted[name] for name, lookup in _FIELDS.items() if name in wanted})
 
 
-@extend_schema_view(get=extend_schema(parameters=[_APPLICATION, _VARIANT, _DEVICE_TYPE]))
-class ProfileList(_Filtered):
+@extend_schema_view(list=extend_schema(parameters=[_APPLICATION, _VARIANT, _DEVICE_TYPE]))
+class Profiles(_Filtered):
     """Profiles, of all applications or one."""
 
     queryset = (
@@ -61,14 +61,16 @@ class VariantProfile(View):
         return Response({"jobs": ProfileJobSerializer(jobs, many=True).data}, status.HTTP_202_ACCEPTED)
 
 
-class _Jobs(View):
+@extend_schema_view(list=extend_schema(parameters=[_APPLICATION, _VARIANT, _DEVICE_TYPE, _STATE]))
+class ProfileJobs(_Filtered):
+    descriptions = {
+        "list": "Profile jobs, the latest first.",
+        "retrieve": "One profile job.",
+        "destroy": "Cancel a profile job; a device that measures it stops.\n\n"
+        "Its variant is planned only on device types that have a profile.",
+    }
     queryset = ProfileJob.objects.select_related("variant__application", "device")
     serializer_class = ProfileJobSerializer
-
-
-@extend_schema_view(get=extend_schema(parameters=[_APPLICATION, _VARIANT, _DEVICE_TYPE, _STATE]))
-class ProfileJobList(_Filtered, _Jobs):
-    """Profile jobs, the latest first."""
 
     def filter_queryset(self, queryset):
         jobs, state = super().filter_queryset(queryset), self.request.query_params.get("state")
@@ -78,16 +80,9 @@ class ProfileJobList(_Filtered, _Jobs):
             raise ValidationError({"state": [f"{state[:60]!r} is not one of {', '.join(ProfileJob.State.values)}"]})
         return jobs.filter(state=state)
 
-
-@extend_schema_view(
-    delete=extend_schema(
-        operation_id="profile_jobs_cancel",
-        description="Cancel a profile job; a device that measures it stops.\n\n"
-        "Its variant is planned only on device types that have a profile.",
-    )
-)
-class ProfileJobDetail(DetailMixin, DeleteMixin, _Jobs):
-    """One profile job."""
+    @extend_schema(operation_id="profile_jobs_cancel")
+    def destroy(self, request, pk):
+        return super().destroy(request)
 
     def perform_destroy(self, instance):
         profiling.withdraw(instance, f"cancelled by {self.request.user.get_username()}")

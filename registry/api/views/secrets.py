@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from drf_spectacular.utils import extend_schema, extend_schema_view
+from drf_spectacular.utils import extend_schema
 from rest_framework import status
 from rest_framework.response import Response
 
@@ -22,60 +22,50 @@ from registry.api.serializers.secrets import (
     NewApiKeySerializer,
     NewApiTokenSerializer,
 )
-from registry.api.views.base import DeleteMixin, DetailMixin, ListMixin, View
+from registry.api.views.base import Resource, View
 from registry.models import ApiKey, ApiToken, JoinToken
 
 
-class _Keys(View):
-    queryset = ApiKey.objects.order_by("name")
-    serializer_class = ApiKeySerializer
+class _Secrets(Resource):
     lookup_field = "name"
 
-
-class _Tokens(View):
-    queryset = ApiToken.objects.select_related("user")
-    serializer_class = ApiTokenSerializer
-    lookup_field = "name"
-
-
-class _JoinTokens(View):
-    queryset = JoinToken.objects.order_by("name")
-    serializer_class = JoinTokenSerializer
-    lookup_field = "name"
-
-
-class _Delete(DeleteMixin):
     def perform_destroy(self, instance):
         members.delete_secret(instance)
 
 
-class ApiKeyList(ListMixin, _Keys):
-    """All API keys, without the keys."""
+class ApiKeys(_Secrets):
+    descriptions = {
+        "list": "All API keys, without the keys.",
+        "retrieve": "One API key.",
+        "destroy": "Delete an API key.",
+    }
+    queryset = ApiKey.objects.order_by("name")
+    serializer_class = ApiKeySerializer
 
     @extend_schema(responses={201: NewApiKeySerializer})
-    def post(self, request):
+    def create(self, request):
         """Create an API key. It is shown in this answer and never again."""
         row, key = members.create_api_key(**self.checked(ApiKeySerializer))
         return _once({**ApiKeySerializer(row).data, "key": key})
 
-
-@extend_schema_view(delete=extend_schema(description="Delete an API key."))
-class ApiKeyDetail(DetailMixin, _Delete, _Keys):
-    """One API key."""
-
     @extend_schema(request=ApiKeyChangeSerializer)
-    def patch(self, request, name):
+    def partial_update(self, request, name):
         """Change some limits; gateways apply them within seconds."""
         row = self.get_object()
         changed = members.change_api_key(row, self.checked(ApiKeyChangeSerializer, row, partial=True))
         return Response(ApiKeySerializer(changed).data)
 
 
-class ApiTokenList(ListMixin, _Tokens):
-    """All API tokens, without the tokens."""
+class ApiTokens(_Secrets):
+    descriptions = {
+        "list": "All API tokens, without the tokens.",
+        "destroy": "Delete an API token; requests with it are refused from now on.",
+    }
+    queryset = ApiToken.objects.select_related("user")
+    serializer_class = ApiTokenSerializer
 
     @extend_schema(responses={201: NewApiTokenSerializer})
-    def post(self, request):
+    def create(self, request):
         """Create an API token for the caller's account or another one.
 
         It is shown in this answer and never again.
@@ -85,27 +75,22 @@ class ApiTokenList(ListMixin, _Tokens):
         return _once({**ApiTokenSerializer(row).data, "token": token})
 
 
-@extend_schema_view(delete=extend_schema(description="Delete an API token; requests with it are refused from now on."))
-class ApiTokenDetail(_Delete, _Tokens):
-    """One API token."""
-
-
-class JoinTokenList(ListMixin, _JoinTokens):
-    """All join tokens, without the tokens."""
+class JoinTokens(_Secrets):
+    descriptions = {
+        "list": "All join tokens, without the tokens.",
+        "destroy": "Delete a join token; members that it admitted stay.",
+    }
+    queryset = JoinToken.objects.order_by("name")
+    serializer_class = JoinTokenSerializer
 
     @extend_schema(responses={201: NewJoinTokenSerializer})
-    def post(self, request):
+    def create(self, request):
         """Create a token that admits nodes, gateways or both.
 
         It is shown in this answer and never again.
         """
         row, token = members.create_join_token(**self.checked(JoinTokenSerializer))
         return _once({**JoinTokenSerializer(row).data, "token": token})
-
-
-@extend_schema_view(delete=extend_schema(description="Delete a join token; members that it admitted stay."))
-class JoinTokenDetail(_Delete, _JoinTokens):
-    """One join token."""
 
 
 class JoinCommand(View):

@@ -92,15 +92,15 @@ def delete_application(application: Application, drain: bool = False) -> bool:
             current.variants.exclude(state=Variant.State.DRAINING).update(state=Variant.State.DRAINING)
             events.changed("application", current.name)
             return False
-        _remove_application(current)
+        _cancel_profiling(ids)
+        current.delete()
+        events.changed("application", current.name)
     return True
 
 
-def _remove_application(application: Application) -> None:
-    for variant in application.variants.all():
-        profiling.cancel(variant.profile_jobs.filter(state__in=profiling.OPEN), "the variant was deleted")
-    application.delete()
-    events.changed("application", application.name)
+def _cancel_profiling(variants: list[int]) -> None:
+    jobs = ProfileJob.objects.filter(variant__in=variants, state__in=profiling.OPEN)
+    profiling.cancel(jobs, "the variant was deleted")
 
 
 def _in_use(what: str, variants: Iterable[Variant], resident: dict[int, list[str]]) -> str:
@@ -144,32 +144,27 @@ def create_variant(
                 application.batch,
                 *_trial_rows(application, sample),
             )
-        with storage.lock():
-            try:
-                with transaction.atomic():
-                    _still(application)
-                    # Again, as the validation set may have gone while the model was inspected.
-                    _check_new_variant(application, name, accuracy)
-                    incoming.place()
-                    variant = Variant.objects.create(
-                        application=application,
-                        name=name,
-                        digest=digest,
-                        size_bytes=incoming.size,
-                        accuracy=accuracy,
-                        accuracy_source=Variant.Source.MEASURED if accuracy is None else Variant.Source.DECLARED,
-                        opset=facts["opset"],
-                        alone=facts.pop("alone"),
-                        trial_rows=base64.b64decode(facts.pop("rows")),
-                        inspection=facts,
-                    )
-                    profiling.order(variant, ProfileJob.Reason.REGISTRATION)
-                    events.changed("variant", str(variant), replan=False)
-            except BaseException as error:
-                storage.release_locked(digest)
-                if isinstance(error, IntegrityError):
-                    raise _name_taken(application, name) from None
-                raise
+        with storage.placing(incoming):
+            _check_unchanged(application)
+            # Again, as the validation set may have gone while the model was inspected.
+            _check_new_variant(application, name, accuracy)
+            incoming.place()
+            variant = Variant.objects.create(
+                application=application,
+                name=name,
+                digest=digest,
+                size_bytes=incoming.size,
+                accuracy=accuracy,
+                accuracy_source=Variant.Source.MEASURED if accuracy is None else Variant.Source.DECLARED,
+                opset=facts["opset"],
+                alone=facts.pop("alone"),
+                trial_rows=base64.b64decode(facts.pop("rows")),
+                inspection=facts,
+            )
+            profiling.order(variant, ProfileJob.Reason.REGISTRATION)
+            events.changed("variant", str(variant), replan=False)
+    except IntegrityError:
+        raise _name_taken(application, name) from None
     finally:
         incoming.discard()
     logger.info("variant_created", variant=str(variant), digest=digest, bytes=incoming.size)
@@ -201,7 +196,7 @@ def _check_measurable(application: Application, accuracy: float | None) -> None:
         )
 
 
-def _still(application: Application) -> None:
+def _check_unchanged(application: Application) -> None:
     """The application is as it was when the upload was checked against it."""
     current = Application.objects.select_for_update().filter(pk=application.pk).first()
     if current is None or current.state != Application.State.ACTIVE:
@@ -227,13 +222,13 @@ def change_variant(variant: Variant, fields: dict[str, Any]) -> Variant:
         current = Variant.objects.select_for_update().filter(pk=variant.pk).first()
         if current is None or current.state == Variant.State.DRAINING:
             raise Conflict(f"variant {variant} is being deleted")
-        changes = {name: value for name, value in fields.items() if name != "accuracy"}
-        if "accuracy" in fields:
-            source = Variant.Source.MEASURED if measure else Variant.Source.DECLARED
-            changes |= (
-                {"accuracy_source": source} if measure else {"accuracy": fields["accuracy"], "accuracy_source": source}
-            )
-        changes = {name: value for name, value in changes.items() if getattr(current, name) != value}
+        wanted = dict(fields)
+        if measure:
+            # The one that it has counts until then.
+            wanted["accuracy"], wanted["accuracy_source"] = current.accuracy, Variant.Source.MEASURED
+        elif "accuracy" in fields:
+            wanted["accuracy_source"] = Variant.Source.DECLARED
+        changes = {name: value for name, value in wanted.items() if getattr(current, name) != value}
         if changes.get("pinned", current.pinned) and changes.get("excluded", current.excluded):
             field, other = ("pinned", "excluded") if changes.get("pinned") else ("excluded", "pinned")
             raise Conflict(f"variant {variant} is {other}; it cannot be {field} as well", field)
@@ -277,22 +272,14 @@ def delete_variant(variant: Variant, drain: bool = False) -> bool:
         if resident and not drain:
             raise Conflict(_in_use(f"variant {current}", [current], resident))
         if resident:
-            if (
-                Variant.objects.filter(pk=current.pk)
-                .exclude(state=Variant.State.DRAINING)
-                .update(state=Variant.State.DRAINING)
-            ):
+            staying = Variant.objects.filter(pk=current.pk).exclude(state=Variant.State.DRAINING)
+            if staying.update(state=Variant.State.DRAINING):
                 events.changed("variant", str(current))
             return False
-        _remove_variant(current)
+        _cancel_profiling([current.pk])
+        current.delete()
+        events.changed("variant", str(current), replan=current.state in Variant.PLANNED)
     return True
-
-
-def _remove_variant(variant: Variant) -> None:
-    profiling.cancel(variant.profile_jobs.filter(state__in=profiling.OPEN), "the variant was deleted")
-    name, planned = str(variant), variant.state in Variant.PLANNED
-    variant.delete()
-    events.changed("variant", name, replan=planned)
 
 
 def finish_drains() -> list[str]:
@@ -332,25 +319,13 @@ def set_validation(application: Application, metric: str, incoming: storage.Inco
         with uploads.inspecting(application.name, "", incoming.size):
             signature = with_rows(application.signature, application.batch)
             facts = sandbox.inspect_validation(incoming.path, signature, metric, settings.NEREUS)
-        with storage.lock():
-            try:
-                with transaction.atomic():
-                    _still(application)
-                    incoming.place()
-                    validation, first = ValidationSet.objects.update_or_create(
-                        application=application,
-                        defaults={
-                            "digest": digest,
-                            "size_bytes": incoming.size,
-                            "metric": metric,
-                            "rows": facts["rows"],
-                        },
-                    )
-                    profiling.measure_again(application)
-                    events.changed("validation_set", application.name)
-            except BaseException:
-                storage.release_locked(digest)
-                raise
+        with storage.placing(incoming):
+            _check_unchanged(application)
+            incoming.place()
+            stored = {"digest": digest, "size_bytes": incoming.size, "metric": metric, "rows": facts["rows"]}
+            validation, first = ValidationSet.objects.update_or_create(application=application, defaults=stored)
+            profiling.measure_again(application)
+            events.changed("validation_set", application.name)
     finally:
         incoming.discard()
     return validation, first

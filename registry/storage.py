@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from django.conf import settings
+from django.db import transaction
 
 from registry import clock
 from registry.errors import NoSpace, UploadTooLarge
@@ -134,6 +135,18 @@ def referenced(digest: str) -> bool:
     from registry.models import ValidationSet, Variant
 
     return Variant.objects.filter(digest=digest).exists() or ValidationSet.objects.filter(digest=digest).exists()
+
+
+@contextlib.contextmanager
+def placing(incoming: Incoming) -> Iterator[None]:
+    """A transaction that stores the row of a file, which leaves the store if that fails."""
+    with lock():
+        try:
+            with transaction.atomic():
+                yield
+        except BaseException:
+            release_locked(incoming.digest)
+            raise
 
 
 def release_locked(digest: str) -> bool:

@@ -80,7 +80,7 @@ def delete():
         ended.set()
 
 with transaction.atomic():
-    services._still(application)
+    services._check_unchanged(application)
     measured = models.Variant.Source.MEASURED
     application.variants.create(name="v", digest="b" * 64, size_bytes=1, accuracy_source=measured)
     deleting = threading.Thread(target=delete)

@@ -186,14 +186,10 @@ class World:
                     self.binding._groups.update(device, self.now)
 
     def submit(self, application: str, rows: int = 1, budget_s: float | None = None, key: object = None) -> Query:
-        budget_s = self._slo_s(application) if budget_s is None else budget_s
-        query = Query(len(self.queries), application, self.now, self.now + budget_s, rows, key)
-        self.queries.append(query)
-        waiting = [other for other in self.queries if other.state == WAITING]
-        self.call("arrived", [query])
-        if self.exact:
-            refused = [other for other in waiting if other is not query and other.state == REFUSED]
-            assert not refused, f"{query} cost others the place that they had: {refused}"
+        waiting = [other for other in self.queries if other.state == WAITING] if self.exact else []
+        (query,) = self.submit_together([(application, rows, budget_s, key)])
+        refused = [other for other in waiting if other.state == REFUSED]
+        assert not refused, f"{query} cost others the place that they had: {refused}"
         return query
 
     def submit_together(self, asked: Sequence[tuple[str, int, float | None, object]]) -> list[Query]:
@@ -324,6 +320,9 @@ class World:
             assert query.state == WAITING, f"{query} is refused"
             query.state = REFUSED
             self.decisions.append(("refused", self.now, query.id))
+        self._check(refused)
+
+    def _check(self, refused: Sequence[Query]) -> None:
         for query in refused:
             self._was_hopeless(query)
             assert not self.exact or query.arrived == self.now or self.disturbed, f"{query} had a place and lost it"

@@ -177,15 +177,3 @@ def test_who_comes_with_others_is_scheduled_behind_what_they_have_become():
     made.advance(1.0)
     assert {query.state for query in queries} == {ANSWERED}
     assert {query.device for query in queries if query.application == "b"} == {"d1"}
-
-
-def test_the_time_between_arrivals_is_counted_alike_in_whatever_order_applications_come():
-    gaps = []
-    for order in ([("a", 1, None, None)] * 4 + [("b", 1, None, None)] * 4, [(n, 1, None, None) for n in "ab" * 4]):
-        made = World({"a": 1.0, "b": 1.0}, {"d0": {"a": menu(BATCHES), "b": menu(BATCHES)}})
-        for _ in range(50):
-            made.submit_together(order)
-            made.advance(0.1)
-        gaps.append([made.binding._groups.classes[QueryClass(name)].demand.interarrival.mean_s for name in "ab"])
-    assert gaps[0] == pytest.approx(gaps[1])
-    assert gaps[0] == pytest.approx([0.025, 0.025], rel=0.1)

@@ -68,23 +68,6 @@ def test_clients_that_ask_again_at_once_come_to_share_a_batch(count):
     assert max(waits) < COALESCE_S
 
 
-def test_a_lone_client_never_waits():
-    made = world()
-    for _ in range(300):
-        query = made.submit("q")
-        assert query.state == DISPATCHED
-        made.advance(RTT_S + RUN_S + 1e-9)
-        assert query.state == ANSWERED
-
-
-def test_queries_too_far_apart_do_not_wait():
-    made = world()
-    for _ in range(300):
-        query = made.submit("q")
-        assert query.state == DISPATCHED
-        made.advance(2 * COALESCE_S)
-
-
 def dense(made: World, count: int = 300) -> None:
     for _ in range(count):
         made.submit("q")

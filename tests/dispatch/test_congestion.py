@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.dispatch.binding import QueryClass, ServiceTerms
+from workers.dispatch.binding import QueryClass
 from workers.dispatch.late.demand_spread import DemandSpread
-from workers.dispatch.late.interarrival import ArrivalRate
-from workers.dispatch.late.state import EVEN, ClassOffer, DemandNeeds, ServedClass, UsualPressure
-from workers.dispatch.options import LEVELS, PRICES
+from workers.dispatch.late.state import EVEN, ClassOffer, DemandNeeds
+from workers.dispatch.options import LEVELS
 
 from .driver import ANSWERED, World, menu, option
 
@@ -26,87 +25,6 @@ BEST = 9 / 0.142
 
 def pressure_of(backlog: float) -> float:
     return backlog + backlog * (1.0 - backlog) * (EVEN - backlog)
-
-
-def seconds():
-    return st.floats(1e-4, 10.0, allow_nan=False)
-
-
-def option_sets():
-    return st.lists(st.lists(seconds(), min_size=1, max_size=9).map(sorted), min_size=1, max_size=4).map(
-        lambda times: menu(*(option(str(i), 90.0 - i, dict(enumerate(each, 1))) for i, each in enumerate(times)))
-    )
-
-
-@given(option_sets(), seconds(), st.floats(0.0, 2.0))
-def test_the_sustaining_batch_is_the_shortest_with_the_throughput_that_is_asked(options, within_s, part):
-    batches = [
-        (its.by_rows[rows], rows / its.by_rows[rows]) for its in options.options for rows in range(1, its.max_rows + 1)
-    ]
-    in_time = [(took_s, throughput) for took_s, throughput in batches if took_s <= within_s]
-    found_s, highest = options.shortest_s(within_s, part), options.throughputs(within_s)[-1]
-    if not in_time:
-        assert found_s == highest == 0.0
-        return
-    assert highest == max(throughput for _, throughput in in_time)
-    wanted = min(part, 1.0) * highest
-    assert found_s == min(took_s for took_s, throughput in in_time if throughput >= wanted)
-
-
-@given(option_sets(), seconds())
-def test_throughputs_by_level_are_those_of_the_most_valuable_option_and_at_last_the_highest(options, within_s):
-    highest = {
-        its.utility: max((rows / took for rows, took in enumerate(its.by_rows) if rows and took <= within_s), default=0)
-        for its in options.options
-    }
-    found = options.throughputs(within_s)
-    assert len(found) == LEVELS + 1 and found[-1] == max(highest.values())
-    for price, throughput in zip(PRICES, found[:LEVELS], strict=True):
-        if not found[-1]:
-            assert throughput == 0.0
-        else:
-            values = {utility - price / each: each for utility, each in highest.items() if each}
-            assert throughput == values[max(values)]
-
-
-@given(st.floats(0.0, 1.0), seconds(), seconds(), seconds(), seconds(), seconds())
-def test_congestion_rises_with_the_wait_from_the_pressure_that_is_needed(
-    pressure, waited_s, longer_s, batch_s, target_s, slo_s
-):
-    offer = offer_with(DemandNeeds(pressure, batch_s, target_s), slo_s)
-    level = offer.level(0.0, waited_s)
-    assert 0 <= level <= offer.level(0.0, waited_s + longer_s) < LEVELS
-    assert offer.level(0.0, target_s) == min(int(pressure * LEVELS), LEVELS - 1)
-
-
-def offer_with(needs: DemandNeeds, slo_s: float) -> ClassOffer:
-    offer = ClassOffer(ServedClass(QueryClass("q"), ServiceTerms(slo_s)), menu(QUICK))
-    offer.needs = needs
-    return offer
-
-
-def test_what_the_most_accurate_options_carry_is_never_congested():
-    assert offer_with(DemandNeeds(0.0, 0.1, 0.01), SLO_S).level(0.0, 0.14) == 0
-
-
-def test_the_rate_is_a_running_mean_whose_first_value_is_what_came_first():
-    rate = ArrivalRate()
-    rate.rows = 7
-    rate.measure(1.0)
-    # Since when they came is not known.
-    assert rate.value == 0.0 and rate.rows == 0
-    rate.rows = 50
-    rate.measure(1.5)
-    assert rate.value == 100.0
-    before = rate.value
-    for i in range(20):
-        rate.rows = 20
-        rate.measure(1.6 + 0.1 * i)
-        assert before < rate.value <= 200.0
-        before = rate.value
-    assert rate.value == pytest.approx(200.0, rel=0.03)
-    rate.measure(1e6)
-    assert rate.value == pytest.approx(0.0, abs=1e-3)
 
 
 def served(world: World, rates: dict[str, float], until: float, seed: int = 1) -> None:
@@ -266,41 +184,6 @@ def test_classes_are_spread_by_the_options_that_the_demand_allows():
     levels = [max(level for level, _ in spread.loads().values()) for _ in range(LEVELS)]
     # Spread evenly, "q" needs less accurate options; then it is found that the best ones carry it on its own device.
     assert levels[0] > 0 == levels[-1]
-
-
-def test_pressure_rises_fast_at_first_and_towards_the_end_and_slowly_between():
-    devices = 8
-    world = World({"q": 1.0}, {f"d{i}": {"q": menu(option("only", 100, {1: 0.95}))} for i in range(devices)})
-    found = [(0.0, 0.0)]
-    for number in range(1, devices + 1):
-        world.submit("q")
-        (offer,) = offers(world, "q")
-        found.append((number / devices, offer.pressure(world.now)))
-    slopes = [(higher[1] - lower[1]) / (higher[0] - lower[0]) for lower, higher in itertools.pairwise(found)]
-    assert found[-1] == pytest.approx((1.0, 1.0), abs=0.1)
-    assert min(slopes[0], slopes[-1]) > 1.1 > 0.9 > max(slopes[3:5]) and min(slopes) > 0.5
-
-
-@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 20.0)), min_size=1), st.floats(0.0, 1.0))
-def test_the_usual_pressure_lies_among_those_met_and_fades(met, kept):
-    usual = UsualPressure()
-    for pressure, queries in met:
-        usual.total += pressure * queries
-        usual.queries += queries
-        usual.look(kept)
-        assert 0.0 <= usual.mean <= max(one for one, _ in met) + 1e-9
-    for _ in range(100):
-        usual.look(0.8)
-    assert usual.mean < 1e-6
-
-
-def test_the_price_of_time_is_at_least_that_of_the_usual_pressure():
-    world = World({"q": SLO_S}, {"d": {"q": menu(QUICK, ACCURATE)}})
-    (offer,) = offers(world, "q")
-    assert offer.level(0.0, 0.0) == 0
-    offer.usual.mean = 0.5
-    assert offer.level(0.0, 0.0) == offer.level(0.25, 0.0) == LEVELS // 2
-    assert offer.level(0.75, 0.0) == 0.75 * LEVELS
 
 
 def test_the_usual_pressure_stays_while_devices_come_and_go():

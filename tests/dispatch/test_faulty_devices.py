@@ -231,16 +231,6 @@ def test_a_factor_follows_what_is_observed_and_forgets_single_stalls():
     assert 4.99 < noise.factor < 5.5
 
 
-def test_a_device_whose_trouble_is_over_is_trusted_again_within_few_batches():
-    noise = RatioEstimator()
-    for ratio in (2.0, 5.0, 3.0, 6.0) * 10:
-        noise.observe(ratio)
-    assert noise.factor > 4.0
-    for _ in range(20):
-        noise.observe(1.0)
-    assert noise.factor < 1.5
-
-
 def test_a_device_that_says_nothing_for_long_is_looked_at_ever_less_often():
     world = World({"q": (1.0, True)}, {"stuck": {"q": menu(option("only", 90, {1: 0.01}))}}, exact=False)
     world.settle()

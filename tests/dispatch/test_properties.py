@@ -6,7 +6,7 @@ import random
 
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.examples import examples
 from workers.dispatch.binding import QueryClass
@@ -48,15 +48,6 @@ times = st.sampled_from([0.0, 0.0005, 0.003, 0.01, 0.03, 0.1, 0.4, 3.0])
 
 
 class Dispatching(RuleBasedStateMachine):
-    def both(self, act) -> None:
-        for world in (self.world, self.twin):
-            act(world)
-        self.same()
-
-    def same(self) -> None:
-        assert self.world.decisions == self.twin.decisions
-        assert self.world.wake_at == self.twin.wake_at
-
     @initialize(
         applications=applications,
         kinds=st.lists(offers(), min_size=1, max_size=3),
@@ -68,34 +59,22 @@ class Dispatching(RuleBasedStateMachine):
     def begin(self, applications, kinds, count, rtt_s, noise, slow):
         self.kinds = kinds
         found = {name: kinds[i % len(kinds)] for i, name in enumerate(DEVICES[:count])}
-        worlds = []
-        for _ in range(2):
-            draw = random.Random(1)
-            slowness = None
-            if noise or slow != 1.0:
-                # The first device is the slow one.
-                def slowness(device, draw=draw):
-                    return (slow if device == "d0" else 1.0) * draw.lognormvariate(0.0, noise)
+        draw = random.Random(1)
 
-            worlds.append(World(applications, found, rtt_s, slowness, exact=False))
-        self.world, self.twin = worlds
-        self.same()
+        def slowness(device: str) -> float:
+            # The first device is the slow one.
+            return (slow if device == "d0" else 1.0) * draw.lognormvariate(0.0, noise)
+
+        self.world = World(applications, found, rtt_s, slowness if noise or slow != 1.0 else None, exact=False)
 
     @rule(
         application=st.sampled_from([*APPLICATIONS, "unknown"]),
-        sizes=st.lists(st.sampled_from([1, 1, 1, 2, 3]), min_size=1, max_size=12),
+        rows=st.lists(st.sampled_from([1, 1, 1, 2, 3, 7, 300]), min_size=1, max_size=12),
+        budget_s=st.sampled_from([None, None, None, -0.1, 0.0, 0.02, 0.1, 5.0]),
     )
-    def submit(self, application, sizes):
-        self.both(lambda world: [world.submit(application, rows) for rows in sizes])
-
-    @rule(
-        application=st.sampled_from(APPLICATIONS),
-        rows=st.sampled_from([1, 2, 5, 7, 300]),
-        budget_s=st.sampled_from([-0.1, 0.0, 0.02, 0.1, 5.0]),
-        key=st.sampled_from([None, "long"]),
-    )
-    def submit_another(self, application, rows, budget_s, key):
-        self.both(lambda world: world.submit(application, rows, budget_s, key))
+    def submit(self, application, rows, budget_s):
+        for count in rows:
+            self.world.submit(application, count, budget_s)
 
     @rule(
         asked=st.lists(
@@ -110,7 +89,7 @@ class Dispatching(RuleBasedStateMachine):
         )
     )
     def submit_together(self, asked):
-        self.both(lambda world: world.submit_together(asked))
+        self.world.submit_together(asked)
 
     @rule(
         asked=st.lists(
@@ -126,85 +105,76 @@ class Dispatching(RuleBasedStateMachine):
             for name, which in asked
         ]
         if together:
-            self.both(lambda world: world.submit_together([(one, 1, None, None) for one in classes]))
+            self.world.submit_together([(one, 1, None, None) for one in classes])
         else:
-            self.both(lambda world: [world.submit(one) for one in classes])
+            for one in classes:
+                self.world.submit(one)
 
     @rule(seconds=times)
     def advance(self, seconds):
-        self.both(lambda world: world.advance(seconds))
+        self.world.advance(seconds)
 
     @rule(seconds=times)
     def oversleep(self, seconds):
-        self.both(lambda world: world.oversleep(seconds))
+        self.world.oversleep(seconds)
 
     @rule(data=st.data())
     def withdraw(self, data):
-        if not self.world.queries:
-            return
-        i = data.draw(st.integers(0, len(self.world.queries) - 1))
-        self.both(lambda world: world.withdraw(world.queries[i]))
-
-    @rule(data=st.data())
-    def withdraw_what_waits(self, data):
-        waiting = [query.id for query in self.world.queries if query.state == WAITING]
-        if waiting:
-            i = data.draw(st.sampled_from(waiting))
-            self.both(lambda world: world.withdraw(world.queries[i]))
+        waiting = [query for query in self.world.queries if query.state == WAITING]
+        among = waiting if waiting and data.draw(st.booleans()) else self.world.queries
+        if among:
+            self.world.withdraw(data.draw(st.sampled_from(among)))
 
     @rule(device=devices, up=st.booleans())
     def set_up(self, device, up):
         if device in self.world.rtts:
-            self.both(lambda world: world.set_up(device, up))
+            self.world.set_up(device, up)
 
     @rule(device=devices)
     def lose(self, device):
-        self.both(lambda world: world.lose(device))
+        self.world.lose(device)
 
     @rule(data=st.data())
     def decline(self, data):
-        dispatched = sorted({query.id for query in self.world.queries if query.state == DISPATCHED})
-        if dispatched:
-            i = data.draw(st.sampled_from(dispatched))
-            self.both(lambda world: world.decline(world.queries[i].batch))
+        if dispatched := [query for query in self.world.queries if query.state == DISPATCHED]:
+            self.world.decline(data.draw(st.sampled_from(dispatched)).batch)
 
     @rule(device=devices, which=st.integers(0, 2))
     def swap_menus(self, device, which):
         if device in self.world.rtts:
-            self.both(lambda world: world.offer(device, self.kinds[which % len(self.kinds)]))
+            self.world.offer(device, self.kinds[which % len(self.kinds)])
 
     @rule(device=devices, menus=offers())
     def set_menus(self, device, menus):
         if device in self.world.rtts:
-            self.both(lambda world: world.offer(device, menus))
+            self.world.offer(device, menus)
 
     @rule(applications=applications)
     def set_applications(self, applications):
-        self.both(lambda world: world.set_applications(applications))
+        self.world.set_applications(applications)
 
     @rule(device=devices)
     def back(self, device):
         if device in self.world.rtts:
-            self.both(lambda world: world.back(device))
+            self.world.back(device)
 
     @rule(device=devices, seconds=times)
     def busy(self, device, seconds):
         if device in self.world.rtts:
-            self.both(lambda world: world.busy(device, seconds))
+            self.world.busy(device, seconds)
 
     @rule(device=devices, rtt_s=st.sampled_from([0.0, 0.001, 0.02]))
     def set_rtt(self, device, rtt_s):
         if device in self.world.rtts:
-            self.both(lambda world: world.set_rtt(device, rtt_s))
+            self.world.set_rtt(device, rtt_s)
 
-    @precondition(lambda self: hasattr(self, "world"))
     @rule()
     def finish(self):
-        self.both(lambda world: world.finish())
+        self.world.finish()
 
     def teardown(self):
         if hasattr(self, "world"):
-            self.finish()
+            self.world.finish()
 
 
 Dispatching.TestCase.settings = examples(40, stateful_step_count=40)

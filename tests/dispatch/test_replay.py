@@ -9,18 +9,16 @@ Each run calls the binding as a cluster would. Of its decisions a digest is kept
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import random
-from heapq import heappop, heappush
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
-from workers.dispatch.binding import QueryClass, ServiceTerms
-from workers.dispatch.late.binding import LateBinding
+from workers.dispatch.binding import QueryClass
 
-from .driver import Query, menu, option
+from .driver import World, menu, option
 
 RECORDED = Path(__file__).with_name("replay.json")
 STRETCH = 100
@@ -53,109 +51,51 @@ def offered(kind: str, without: str = "") -> dict:
     return found
 
 
-class Cluster:
-    """Devices that run what they are sent, in order; ``decisions``: a line each."""
+class Recorded(World):
+    """A world whose decisions are recorded and not checked: there are thousands of queries."""
 
     def __init__(self, devices: dict[str, int], rate: float, rtt_s: float, noise: float):
-        self.draw = random.Random(f"{devices} {rate}")
-        self.rtt_s, self.noise = rtt_s, noise
-        self.binding, self.decisions = LateBinding(), []
-        self.heap, self.numbers, self.wake_at = [], itertools.count(), 0.0
+        self.draw = draw = random.Random(f"{devices} {rate}")
         self.kinds = {f"{kind}{i}": kind for kind, count in devices.items() for i in range(count)}
-        self.free_at = dict.fromkeys(self.kinds, 0.0)
-        self.under_way: dict[str, list] = {name: [] for name in self.kinds}
-        self.act(self.binding.configured({name: ServiceTerms(*terms) for name, terms in SLOS.items()}, 0.0), 0.0)
-        for name in self.kinds:
-            self.binding.rtt_changed(name, rtt_s)
-            self.act(self.binding.device_changed(name, 0.0, up=True), 0.0)
-        self.act(self.binding.offered({name: offered(kind) for name, kind in self.kinds.items()}, 0.0), 0.0)
-        at = 0.0
-        while (at := at + self.draw.expovariate(rate)) < SECONDS:
-            together = 1 if self.draw.random() < 0.9 else 5
-            self.at(at, self.arrive, [self.query(at) for _ in range(together)])
+        options = {name: offered(kind) for name, kind in self.kinds.items()}
+        super().__init__(SLOS, options, rtt_s, lambda _device: draw.lognormvariate(0.0, noise), exact=False)
         first, last = next(iter(self.kinds)), list(self.kinds)[-1]
-        self.at(1.5, self.offer, first)
-        self.at(2.0, self.load, last)
-        self.at(3.0, self.lose, last)
-        self.at(3.5, self.restore, last)
-        self.at(4.0, self.busy, first)
+        self.events = [
+            (1.5, lambda: self.offer(first, offered(self.kinds[first], "fair"))),
+            (2.0, lambda: self.busy(last, 0.4)),
+            (2.4, lambda: self.back(last)),
+            (3.0, lambda: self.lose(last)),
+            (3.5, lambda: self.set_up(last, True)),
+            (4.0, lambda: self.busy(first, 0.3)),
+        ]
+        at = 0.0
+        while (at := at + draw.expovariate(rate)) < SECONDS:
+            self.events.append((at, self.arrive))
 
-    def query(self, at: float) -> Query:
+    def _check(self, refused) -> None:
+        pass
+
+    def arrive(self) -> None:
+        queries = self.submit_together([self.asked() for _ in range(1 if self.draw.random() < 0.9 else 5)])
+        if self.draw.random() < 0.01:
+            self.withdraw(queries[0])
+
+    def asked(self) -> tuple:
         name = self.draw.choice("aaabbc")
         budget_s = SLOS[name][0] * self.draw.choice([1.0, 1.0, 1.0, 0.6])
-        query = Query(next(self.numbers), name, at, at + budget_s, self.draw.choice([1, 1, 1, 1, 2]))
-        if self.draw.random() < 0.03:
-            query.query_class = QueryClass(name, 0, frozenset([f"{name}-rough", f"{name}-fair"]))
-        return query
-
-    # --- events ------------------------------------------------------------------------------------------------------
-
-    def at(self, when: float, call, subject) -> None:
-        heappush(self.heap, (when, next(self.numbers), call, subject))
+        permitted = frozenset([f"{name}-rough", f"{name}-fair"]) if self.draw.random() < 0.03 else None
+        return QueryClass(name, 0, permitted), self.draw.choice([1, 1, 1, 1, 2]), budget_s, None
 
     def run(self) -> list[str]:
-        while True:
-            due = self.heap[0][0] if self.heap else float("inf")
-            if self.wake_at < due:
-                self.act(self.binding.wake(self.wake_at), self.wake_at)
-            elif self.heap:
-                now, _, call, subject = heappop(self.heap)
-                call(subject, now)
-            else:
-                return self.decisions
-
-    def arrive(self, queries, now):
-        self.act(self.binding.arrived(queries, now), now)
-        if self.draw.random() < 0.01:
-            self.act(self.binding.withdrawn(queries[0], now), now)
-
-    def offer(self, device, now):
-        self.act(self.binding.offered({device: offered(self.kinds[device], "fair")}, now), now)
-
-    def load(self, device, now):
-        self.free_at[device] = max(self.free_at[device], now) + 0.4
-        self.act(self.binding.device_changed(device, now, busy_until=now + 0.4), now)
-        self.at(now + 0.4, self.loaded, device)
-
-    def loaded(self, device, now):
-        self.act(self.binding.device_changed(device, now, busy_until=now), now)
-
-    def lose(self, device, now):
-        batches, self.under_way[device] = self.under_way[device], []
-        self.act(self.binding.lost(device, now), now)
-        self.act(self.binding.returned([query for batch in batches for query in batch.queries], now), now)
-
-    def restore(self, device, now):
-        self.free_at[device] = now
-        self.act(self.binding.device_changed(device, now, up=True), now)
-
-    def busy(self, device, now):
-        self.act(self.binding.device_changed(device, now, busy_until=now + 0.3), now)
-
-    def end(self, ended, now):
-        batch, run_s = ended
-        if batch in self.under_way[batch.device_name]:
-            self.under_way[batch.device_name].remove(batch)
-            self.act(self.binding.finished(batch, now, run_s), now)
-
-    # --- decisions ---------------------------------------------------------------------------------------------------
-
-    def act(self, decisions, now: float) -> None:
-        self.wake_at = decisions.wake_at
-        for batch in decisions.dispatches:
-            ids = [query.id for query in batch.queries]
-            self.decisions.append(f"{now!r} {batch.device_name} {batch.option.variant} {ids} {batch.end!r}")
-            start = max(now + self.rtt_s / 2, self.free_at[batch.device_name])
-            run_s = batch.option.seconds(batch.rows) * self.draw.lognormvariate(0.0, self.noise)
-            self.free_at[batch.device_name] = start + run_s
-            self.under_way[batch.device_name].append(batch)
-            self.at(start + run_s + self.rtt_s / 2, self.end, (batch, run_s))
-        for query in decisions.refusals:
-            self.decisions.append(f"{now!r} refused {query.id}")
+        for when, act in sorted(self.events, key=itemgetter(0)):
+            self.until(when)
+            act()
+        self.finish()
+        return [repr(decision) for decision in self.decisions]
 
 
 def digests(name: str) -> list[str]:
-    decisions = Cluster(*WORLDS[name]).run()
+    decisions = Recorded(*WORLDS[name]).run()
     stretches = [decisions[i : i + STRETCH] for i in range(0, len(decisions), STRETCH)]
     return [hashlib.sha256("\n".join(stretch).encode()).hexdigest()[:12] for stretch in stretches]
 

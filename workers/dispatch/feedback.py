@@ -17,7 +17,7 @@ LARGEST_BACKOFF_S = 1.0
 
 
 class CorrectedDevice(Protocol):
-    """A device of either binding; ``decay_at``: when corrections may decay next."""
+    """A device of either binding; ``measured_at``: its latest run; ``decay_at``: when corrections may decay next."""
 
     corrections: LatencyCorrections
     dispatched: list[Any]

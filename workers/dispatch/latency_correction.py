@@ -166,9 +166,7 @@ class OptionEstimator(RatioEstimator):
 class LearnedLatencies(NamedTuple):
     """Means and mean deviations of observed over expected seconds that one core has learned, for the next one.
 
-    Attributes:
-        common, scale: as in :class:`LatencyCorrections`.
-        variants: by id of the variant, of the option that ran most often.
+    ``common`` and ``scale`` as in :class:`LatencyCorrections`; of a variant, those of the option that ran most often.
     """
 
     common: tuple[float, float]
@@ -196,10 +194,10 @@ class LatencyCorrections(dict[ServingOption, float]):
         self.common = RatioEstimator()
         self.scale = RatioEstimator(deviation=0.0)
         self._estimators: dict[Hashable, OptionEstimator] = {}
+        #: the same, by option: a latency key takes long to hash
+        self._by_option: dict[ServingOption, OptionEstimator] = {}
         #: by variant: mean and deviation that another core has learnt
         self._inherited: dict[Hashable, tuple[float, float]] = {}
-        #: the same, by option
-        self._by_option: dict[ServingOption, OptionEstimator] = {}
         #: the last two options that the device learnt much from
         self._last: OptionEstimator | None = None
         self._before: OptionEstimator | None = None
@@ -257,11 +255,7 @@ class LatencyCorrections(dict[ServingOption, float]):
         return self._inherited.get(option.variant) or (self.common.mean, self.common.deviation)
 
     def learn(self, option: ServingOption, ratio: float, expected_s: float, now: float) -> bool:
-        """Learn from a batch, and return whether any correction changed.
-
-        Args:
-            ratio: how many times the expected seconds the batch took.
-        """
+        """Learn from a batch that took ``ratio`` times its expected seconds; whether any correction changed."""
         estimator = self._by_option.get(option) or self._estimator(option)
         if ratio == 1.0 and estimator.exact() and self.common.exact():
             estimator.measured_at = now

@@ -117,9 +117,8 @@ class OptionSet:
         policies: by which stacks with policies choose among them; None: there are none.
 
     Attributes:
-        all_options: as given; ``options``: the most accurate first.
+        options: the most accurate first.
         lead: utility of the most accurate option less that of the next.
-        key: equal for equal sets.
     """
 
     def __init__(self, options: Sequence[ServingOption], policies: PolicySet | None = None) -> None:
@@ -146,14 +145,9 @@ class OptionSet:
         return ranked
 
     def shortest_s(self, within_s: float, part: float) -> float:
-        """Return the seconds of the shortest batch with part of the best throughput of batches of that length.
+        """Return the seconds of the shortest batch with part of the best throughput of batches within ``within_s``.
 
-        Args:
-            within_s: most seconds of a batch.
-            part: 0 to 1; more counts as 1.
-
-        Returns:
-            Seconds; 0 if there are no such batches.
+        ``part``: 0 to 1; more counts as 1. 0 s: there are no such batches.
         """
         seconds, throughputs = self._batches or self._find_batches()
         count = bisect_right(seconds, within_s)
@@ -162,11 +156,7 @@ class OptionSet:
         return seconds[bisect_left(throughputs, min(part, 1.0) * throughputs[count - 1], 0, count)]
 
     def throughputs(self, within_s: float) -> np.ndarray:
-        """Return rows/s of the most valuable option by pressure level, and the highest; 0: no batch is that short.
-
-        Args:
-            within_s: most seconds of a batch.
-        """
+        """Return rows/s of the most valuable option by pressure level, and the highest; 0: no batch is that short."""
         if self._within_s != within_s:
             highest: dict[float, float] = {}
             for option in self.options:

@@ -75,13 +75,12 @@ class LateBinding:
             self._groups.regroup(now)
             displaced = []
             for device in changed:
-                for batch in list(device.scheduled):
+                self._schedule.changed[device] = None
+                for batch in device.scheduled:
                     left = device.option_sets.get(batch.served.query_class)
                     if left is None or all(option.key != batch.option.key for option in left.options):
-                        self._schedule.remove(batch, now)
-                        displaced += batch.queries
-                self._schedule.changed[device] = None
-            self._schedule.reschedule(displaced, now)
+                        displaced.append(batch)
+            self._schedule.displace(displaced, now)
         return self._decisions(now)
 
     def device_changed(
@@ -121,10 +120,9 @@ class LateBinding:
     def _set_up(self, device: ScheduledDevice, up: bool, now: float) -> None:
         device.up = up
         self._groups.regroup(now)
+        self._schedule.changed[device] = None
         if not up:
-            self._schedule.evacuate(device, now)
-            return
-        self._consider(device, now)
+            self._schedule.displace(device.scheduled, now)
 
     def _set_busy(self, device: ScheduledDevice, until: float, now: float) -> None:
         """Others' work holds the device. Dispatched batches that have not reached it yet run after that."""

@@ -162,13 +162,12 @@ class Schedule:
             self._recount(device, now)
             self.reschedule(displaced, now)
 
-    def evacuate(self, device: ScheduledDevice, now: float) -> None:
-        displaced = []
-        for batch in list(device.scheduled):
+    def displace(self, batches: Sequence[ScheduledBatch], now: float) -> None:
+        """Schedule their queries again."""
+        queries = [query for batch in batches for query in batch.queries]
+        for batch in list(batches):
             self.remove(batch, now)
-            displaced += batch.queries
-        self.changed[device] = None
-        self.reschedule(displaced, now)
+        self.reschedule(queries, now)
 
     def take_first(self, batch: ScheduledBatch) -> None:
         """Take it off for dispatch; an update of the device must follow."""

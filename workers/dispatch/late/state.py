@@ -2,9 +2,6 @@
 
 Times are the core's: a batch ends when its answers are expected there, so a round trip counts once for a batch on an
 idle device, and not at all where batches follow each other.
-
-Devices with equal option sets for all classes form a *device group*, which keeps aggregates over them; the groups with
-the same option set for one class are that class's *offer*.
 """
 
 from __future__ import annotations
@@ -38,9 +35,7 @@ class ScheduledBatch:
     A dispatched batch no longer changes. Implements :class:`..binding.Dispatch`.
 
     Attributes:
-        key: of its queries (see :class:`..binding.WaitingQuery`).
         deadline: the earliest of its queries.
-        end: once dispatched, when its answers are expected.
         ready_at: when it could first have been dispatched; inf: not yet.
     """
 
@@ -64,19 +59,17 @@ class ScheduledBatch:
 
 
 class ScheduledDevice:
-    """One device with its schedule.
+    """One device with its schedule. Implements :class:`..feedback.CorrectedDevice`.
 
     Attributes:
         option_sets: by class; ``offered``: those of unrestricted classes, as they came.
         group: None while it takes no queries; ``group_key``: equal for devices with the same option sets.
         away: others' work holds it, which does not count as pressure; ``busy_until``: when that ends.
         free_at: when all dispatched batches are expected back; in the past: idle.
-        scheduled_s: seconds of the scheduled batches; ``scheduled_slos``: the same, each in SLOs of its class.
+        scheduled_slos: ``scheduled_s``, each batch in SLOs of its class.
         ready_at: when all dispatched and scheduled batches will have run.
         dependents: (class, seconds) that depend on this device, and how long their next query could wait here.
-        measured_at, decay_at: see :mod:`..feedback`, as for the two of backoff.
-        counted, counted_per_s, counted_until, counted_slos: what its group's aggregates hold of it: whether it is busy,
-            and its parts of the sums there.
+        counted, counted_per_s, counted_until, counted_slos: its part of its group's aggregates.
     """
 
     def __init__(self, name: Hashable) -> None:
@@ -147,11 +140,8 @@ class DeviceGroup:
     """Devices with equal option sets, and aggregates over those that are not away.
 
     Attributes:
-        offers: by class.
-        count, busy: devices, and busy ones.
         per_s_sum: sum over the busy ones of 1 / SLO of the last batch that each was dispatched.
         until_sum: sum of the times at which they will be free, each divided by that SLO.
-        scheduled_slos: scheduled seconds, each divided by the SLO of its class.
         idle: devices with nothing to do, the longest idle first.
     """
 
@@ -169,10 +159,8 @@ class DeviceGroup:
 class DemandNeeds(NamedTuple):
     """What the demand needs of devices (see :mod:`.congestion`).
 
-    Attributes:
-        pressure: the sustaining pressure; 0: devices carry the demand with their most accurate options.
-        batch_s: seconds of the sustaining batch; 0: any batch will do.
-        wait_s: target wait.
+    ``pressure``: the sustaining one, 0: the most accurate options carry the demand; ``batch_s``: seconds of the
+    sustaining batch; ``wait_s``: target wait.
     """
 
     pressure: float = 0.0
@@ -183,11 +171,8 @@ class DemandNeeds(NamedTuple):
 class UsualPressure:
     """The mean pressure that queries met lately, below which the price of time does not fall.
 
-    So it is about the same for all queries of a burst, also for its first ones, which find devices idle.
-
-    Attributes:
-        total, queries: the sum of the pressures that queries met, and how many did; both fade.
-        mean: as of the latest look; of less than one query, as if more had met no pressure.
+    So it is about the same for all queries of a burst, also for its first ones, which find devices idle. ``total`` and
+    ``queries`` fade; ``mean`` is that of the latest look, of less than one query as if more had met no pressure.
     """
 
     __slots__ = ("mean", "queries", "total")
@@ -202,15 +187,7 @@ class UsualPressure:
 
 
 class ClassOffer:
-    """The device groups that offer a class the same option set.
-
-    Args:
-        before: the offer of the same option set that this one follows.
-
-    Attributes:
-        needs: of the demand, as of the latest look.
-        usual: the pressure that queries of the class met here.
-    """
+    """The device groups that offer a class the same option set; ``before``: the offer that this one follows."""
 
     def __init__(self, served: ServedClass, option_set: OptionSet, before: ClassOffer | None = None) -> None:
         self.served = served
@@ -253,11 +230,7 @@ class ClassOffer:
 
         There are the present one, the usual one, and congestion: the pressure of the demand's needs at the target wait,
         which follows the wait gently, so that devices do not alternate between the most accurate and the quickest
-        options.
-
-        Args:
-            pressure: the present one (:meth:`pressure`).
-            waited_s: how long the query has waited, or waits for the offer's first device.
+        options. ``waited_s``: how long the query has waited, or waits for the offer's first device.
         """
         served, needs = self.served, self.needs
         if self.usual.mean > pressure:
@@ -276,7 +249,6 @@ class Demand:
         pending: queries that are scheduled or dispatched.
         peak_pending: the most at once, over the last :data:`PEAK_WINDOW_S` to twice that: a bound on the clients that
             wait for an answer before they ask again.
-        open: batches that can take more rows.
     """
 
     def __init__(self) -> None:
@@ -303,8 +275,7 @@ class ServedClass:
     """The queries of one class, and the devices that can run them.
 
     Attributes:
-        serve_late: late queries are answered, not refused.
-        demand: shared by classes that differ in ``permitted`` alone; ``open``: its open batches.
+        demand: shared by classes that differ in ``permitted`` alone.
         candidates: devices that can run the class, with their offers.
         exclusive_devices: devices on which the class depends, with the seconds in which a new query must start there;
             empty if it has many devices or time.
@@ -353,10 +324,7 @@ class ServedClass:
         return max(0.0, self._margin - MARGIN_DECAY_PER_S * (now - self._margin_at)) if self._margin else 0.0
 
     def record_late_refusal(self, now: float) -> None:
-        """A scheduled query was refused.
-
-        Refusals of one moment count once: they have one cause.
-        """
+        """A scheduled query was refused; refusals of one moment count once: they have one cause."""
         if now > self._margin_at:
             self._margin, self._margin_at = min(self.margin(now) + MARGIN_STEP, LARGEST_MARGIN), now
 

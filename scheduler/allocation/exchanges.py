@@ -89,7 +89,6 @@ class Exchanges:
         if gains[q] > best:
             best, use = float(gains[q]), q
         for search, content in self._best_contents(counts, g, best):
-            self.work -= len(search.slices)
             if content.chosen and content.value > best:
                 best, use = content.value, search.device(content.chosen)
         if isinstance(use, SharedDevice):
@@ -100,7 +99,7 @@ class Exchanges:
 
     def _best_contents(self, counts: DeviceCounts, g: int, best: float) -> list[tuple[ContentSearch, BestContent]]:
         group = self._groups[g]
-        self.work -= AROUND + len(group.owner)
+        self.work -= AROUND
         if not group.searches:
             return []
         gains = (counts.table[group.owner] + group.earns).min(axis=1) - counts.utility()[group.owner]
@@ -111,6 +110,8 @@ class Exchanges:
             which = np.nonzero(fluid > best)[0]
             found = group.together.best(gains, np.full(len(fluid), best), which)
             self._known[key] = [(group.searches[k], content) for k, content in zip(which, found, strict=True)]
+            # What is known costs nothing more.
+            self.work -= len(group.owner) + sum(len(group.searches[k].slices) for k in which)
         return self._known[key]
 
     def rounded(self) -> DeviceCounts:

@@ -202,11 +202,7 @@ class Program:
     # --- counts at their best use -----------------------------------------------------------------------------------
 
     def evaluated(self, counts: DeviceCounts, start: bool = False) -> Evaluated | None:
-        """None: the best use of the counts serves less of floors than the start.
-
-        Args:
-            start: these counts are the start: others must serve as much of each floor.
-        """
+        """None: the best use of the counts serves less of floors than the start, for which ``start`` is set."""
         floors = [(-a.floor, row) for a, row in zip(self.options.applications, self._floors, strict=True) if row]
         for _, row in floors if start else ():
             self.limits[row] = 0.0
@@ -312,12 +308,7 @@ class Program:
         return bound, hosting
 
     def _priced(self, duals: np.ndarray) -> tuple[np.ndarray, list[SharedDevice], int]:
-        """Price contents.
-
-        Returns:
-            By group, the most that a content earns beyond a device's price; contents that earn more than their device
-            costs; and the number of slices priced.
-        """
+        """Return by group the most that a content earns beyond a device's price; contents that do; slices priced."""
         over = np.zeros(len(self.options.groups))
         if self.together is None:
             return over, [], 0

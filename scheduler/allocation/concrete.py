@@ -20,11 +20,7 @@ PRECISION = 1e-6
 
 
 def on_devices(problem: Problem, counts: DeviceCounts, switching: SwitchingCosts) -> tuple[float, Allocation]:
-    """Assign the counts' residents, to devices that have them loaded if possible.
-
-    Returns:
-        The value of the counts, minus switching cost (points/s); and the allocation, without bounds.
-    """
+    """Return the value of the counts, minus switching cost (points/s), and their allocation, without bounds."""
     placements: dict[str, list[Placement]] = {}
     revisit_s: dict[str, float] = {}
     cost = 0.0

@@ -41,12 +41,10 @@ class ContentSearch:
     """Contents of devices of group ``g`` with one revisit period.
 
     Args:
-        max_resident: most residents of a device; None: not limited.
         useful: indices of the slices that contents may have; None: all.
 
     Attributes:
         slices: indices into the table of the search's slices, by application. Gains, and contents, are in their order.
-        owner: their applications.
         uses: (resource x slice) shares of the slice budget, and of the device's memory.
         counted: residents are limited, to ``most``.
     """

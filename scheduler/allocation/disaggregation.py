@@ -27,10 +27,9 @@ class DeviceContent:
 
 
 def disaggregate(counts: DeviceCounts) -> list[list[DeviceContent]]:
-    """Return the residents of each counted device, by group.
+    """Return the residents of each counted device by group, with the shares and rates of the counts' value.
 
-    They have the shares and rates of the counts' value. Where two variants do not fit on one device together, the
-    faster one serves.
+    Where two variants do not fit on one device together, the faster one serves.
     """
     contents: list[list[DeviceContent]] = [[] for _ in counts.options.groups]
     shared = [DeviceContent(device.revisit_s) for device in counts.shared]
@@ -98,10 +97,8 @@ def _dedicated(
 ) -> Iterator[tuple[int, list[DeviceContent]]]:
     """By group, the contents of an application's dedicated devices.
 
-    Args:
-        dedicated: how many, by group.
-        slow, fast: by group, the operating points above the price and at it.
-        part: share of the rate at the price that is needed; ``thin``: of that above it.
+    ``slow``, ``fast``: operating points above the price and at it; ``part``: share of the rate at the price that is
+    needed, ``thin``: of that above it.
     """
     # A switch from one variant to another takes whole devices first: only the last group touched has a mixed one.
     switching = [g for g, (one, two) in enumerate(zip(slow, fast, strict=True)) if one is not None and two is not None]
@@ -122,9 +119,9 @@ def _dedicated(
 
 
 def use_idle_devices(counts: DeviceCounts) -> None:
-    """Dedicate each unused device to the busiest application that it suits.
+    """Dedicate each unused device to the busiest application that it serves at the same accuracy.
 
-    It suits an application that it serves at the same accuracy. This serves no more items but shortens queues.
+    This serves no more items but shortens queues.
     """
     options, free = counts.options, counts.free()
     if not free.any():

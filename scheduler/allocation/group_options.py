@@ -50,7 +50,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeSlice:
-    """A resident of a shared device, which runs up to ``rows`` in each revisit period."""
+    """A resident of a shared device, which runs up to ``rows`` in each revisit period, for ``seconds`` at most."""
 
     variant: CandidateVariant
     rows: int
@@ -76,15 +76,12 @@ class ApplicationOptions:
 
 @dataclass(frozen=True, eq=False)
 class SliceTable:
-    """The J slices that residents may have on a group's devices.
-
-    They are those of all applications, in one revisit period.
+    """The J slices that residents may have on a group's devices, those of all applications, in one revisit period.
 
     Attributes:
         owner: (J) index of the application.
         earns: (J x K) points/s at each of the owner's prices, the last one repeated.
-        seconds: (J) as a share of the slice budget.
-        memory: (J) as a share of the device's.
+        seconds, memory: (J) as shares of the slice budget, and of the device's memory.
     """
 
     slices: tuple[TimeSlice, ...]
@@ -95,13 +92,9 @@ class SliceTable:
 
 
 class GroupOptions:
-    """The options of all applications with demand, over groups of devices.
+    """The options of all applications with demand, over groups of usable devices; excluded variants are left out.
 
-    Args:
-        groups: usable devices.
-        applications: those with demand.
-        variants: all; excluded ones are left out.
-        loaded_only: only what is loaded on some device of a group counts there.
+    ``loaded_only``: only what is loaded on some device of a group counts there.
     """
 
     def __init__(

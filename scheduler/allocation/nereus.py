@@ -76,11 +76,7 @@ def carried(problem: Problem) -> float:
 
 
 def with_small_served(problem: Problem) -> Problem:
-    """Return the problem with floors of all of the demand of small applications.
-
-    These take less than :data:`SMALL` of the time of a device, and at most :data:`SMALL_SLICE` of it in slices that any
-    application can share: others can hardly gain by their loss.
-    """
+    """Return the problem with floors of all of the demand of small applications: others hardly gain by their loss."""
     options = _options(problem)
     if not options.applications:
         return problem
@@ -151,9 +147,7 @@ def _solve(problem: Problem, improve: bool = True) -> Allocation:
 
 
 class Search:
-    """The best counts so far, and bounds of plans.
-
-    The bounds are of plans that serve as much within floors as the start, weighted.
+    """The best counts so far, and bounds of plans that serve as much within floors as the start, weighted.
 
     Args:
         gap: relative gap of the points at which the search ends.

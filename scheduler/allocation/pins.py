@@ -15,11 +15,7 @@ from .problem import Allocation, Placement, Problem
 
 
 def with_pinned(problem: Problem, allocation: Allocation) -> tuple[Allocation, list[str]]:
-    """Let each pinned variant that is not placed stand by where it fits.
-
-    Returns:
-        The allocation, and the ids of those that fit nowhere now, though a device could run them.
-    """
+    """Let each pinned variant that is not placed stand by; and those that fit nowhere now, though some could run."""
     placed = {placement.variant for placement in allocation.placements}
     pinned = [v for v in problem.variants if v.pinned and not v.excluded and v.id not in placed]
     variants = {v.id: v for v in problem.variants}

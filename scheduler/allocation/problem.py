@@ -19,14 +19,12 @@ CERTIFIED = 5e-3
 
 @dataclass(frozen=True)
 class DeviceResources:
-    """A device as strategies see it.
+    """A device as strategies see it; None: not limited.
 
     Attributes:
         type: devices of one type have the same profiles.
-        memory_bytes: for resident variants; None: not limited.
         available: share of the device's time that queries may use: 1 less what is reserved, for profiling for example.
         loaded: variants that are loaded there now, which cost nothing to keep.
-        max_resident: the most resident variants; None: any number.
         cost: of a second of its time, relative to other devices, for strategies that save devices.
         cores: that it takes of its box.
     """
@@ -43,9 +41,7 @@ class DeviceResources:
 
 @dataclass(frozen=True)
 class CostWeights:
-    """Costs of cores and loads beside accuracy, for the stacks that weigh them.
-
-    Source: InfAdapter, Eq. 1.
+    """Costs of cores and loads beside accuracy, for the stacks that weigh them (InfAdapter, Eq. 1).
 
     Attributes:
         accuracy: of a point of mean accuracy (alpha).
@@ -65,7 +61,6 @@ class ApplicationDemand:
     """An application with its demand.
 
     Attributes:
-        slo_s: latency objective, seconds.
         demand: items/s to plan for, margins included.
         weight: relative value of one served item.
         floor: share of the demand (0 to 1) that is served before anything beyond other applications' floors.
@@ -107,11 +102,9 @@ class CandidateVariant:
     """A variant that may be placed.
 
     Attributes:
-        accuracy: normalised percent.
         profiles: by device type; the variant does not run on types that are missing.
         name: for explanations, where the id means nothing to people.
         pinned: to be resident on at least one device, where it fits.
-        excluded: not to be placed.
         capacities: by device type, (cores, items/s), ascending, of an instance on that many cores of such devices
             together; for a missing type, the sum of what its devices serve.
     """
@@ -135,7 +128,6 @@ class Problem:
     """A strategy's whole input.
 
     Attributes:
-        time_limit_s: bounds the solver.
         gap: relative gap to reach.
         milp_s: bounds each MILP of `nereus`, of which a plan takes up to three, in wall time; None: only their nodes
             and steps are limited, and the number of policies of stacks that have these, so that the same problem gets
@@ -159,13 +151,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Placement:
-    """A resident variant on a device.
-
-    Attributes:
-        rate: items/s planned for it here.
-        max_batch: rows.
-        time_share: part of the device's time that the rate takes, 0 to 1.
-    """
+    """A resident variant on a device; ``time_share``: part of the device's time that ``rate`` takes, 0 to 1."""
 
     device: str
     variant: str
@@ -188,7 +174,7 @@ class Allocation:
 
     Attributes:
         served, left_out: items/s by application, which add up to the demand.
-        accuracy: mean normalised accuracy of what is served, percent.
+        accuracy: mean of what is served.
         revisit_s: by shared device, the longest time between two slices of a resident.
         gap: certified relative gap between this allocation, as packed on devices, and the solver's bound.
         status: ``optimal`` (the problem's gap is certified, or the strategy's own where it asks for none), ``feasible``

@@ -90,10 +90,7 @@ def maximise(
 ) -> Solution | None:
     """The best solution; None: there is none, or none was found within these limits.
 
-    Args:
-        gap: relative gap to stop at.
-        start: values by variable name of a solution known to be feasible.
-        nodes: search nodes to stop after, so that runs with enough time repeat; None: no limit.
+    ``gap``: relative; ``start``: values of a feasible solution; ``nodes``: so that runs with enough time repeat.
     """
     model.setObjective(objective, "maximize")
     model.setParam("limits/time", max(seconds, 0.01))

@@ -30,13 +30,11 @@ class _Standby:
 
 
 def fill_with_standby(problem: Problem, chosen: Mapping[str, list[str]], prices: Mapping[str, float]) -> None:
-    """Add variants to ``chosen`` until devices are full or none adds coverage.
+    """Add variants to ``chosen``, by device, until devices are full or none adds coverage.
 
-    ``chosen`` has variants by device. An application's coverage is the sum over its devices of the part of its demand
-    that each could serve. Each step adds the variant that raises coverage most, relative to the coverage there is.
-
-    Args:
-        prices: points of accuracy for a second of device time, by device type.
+    An application's coverage is the sum over its devices of the part of its demand that each could serve. Each step
+    adds the variant that raises coverage most, relative to the coverage there is. ``prices``: points of accuracy for a
+    second of device time, by device type.
     """
     demand = {a.id: max(a.demand, 1e-9) for a in problem.applications}
     standbys = _standbys(problem, {device.type for device in problem.devices})

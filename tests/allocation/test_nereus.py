@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 from itertools import permutations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -340,21 +339,6 @@ def test_disaggregation_has_the_value_of_the_counts(problem, data):
         points = application.weight * sum(p.rate * accuracy[p.variant] for p in placements)
         value = points + application.weight * (FLOOR * in_floor + SERVED * (rate - in_floor))
         assert value == pytest.approx(float(counts.utility()[q]), rel=1e-6, abs=1e-3)
-
-
-@given(problems(resident=(None,)))
-def test_tables_keep_up_with_changes(problem):
-    asked = [a for a in problem.applications if a.demand > 0]
-    groups = grouped(problem.devices)
-    if not asked or not groups:
-        return
-    options = GroupOptions(groups, asked, problem.variants)
-    counts = DeviceCounts(options)
-    Exchanges(Program(options, nereus.periods(options)), Budget(math.inf)).improve(counts)
-    fresh = DeviceCounts(counts.options)
-    fresh.set(counts.dedicated, counts.shared)
-    assert np.allclose(counts.table, fresh.table)
-    assert (counts.dedicated >= 0).all() and (counts.free() >= 0).all()
 
 
 @given(

@@ -17,7 +17,7 @@ from scheduler.allocation.group_options import SERVED, GroupOptions, revisit_per
 from scheduler.allocation.groups import grouped
 from scheduler.allocation.problem import CERTIFIED, ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.solver import Budget, watched
-from scheduler.allocation.verification import faults, violations
+from scheduler.allocation.verification import violations
 from tests.examples import examples
 
 from .worlds import line, problems, slow_to_load, variant, with_loaded
@@ -297,7 +297,3 @@ def test_time_ends_a_search_with_the_start_and_a_bound():
     with watched() as watch:
         search.run(math.inf)
     assert watch.cut_short and np.isfinite(search.bound)
-
-
-def test_a_time_limit_of_the_milp_must_be_above_zero():
-    assert faults(replace(crowded(2, 1), milp_s=0.0)) == ["milp_s: must be above 0, and is 0.0"]

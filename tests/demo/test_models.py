@@ -74,16 +74,6 @@ def test_graph_fits_its_signature_with_a_free_batch_dimension(application, varia
             assert [dim.dim_value for dim in dims][1:] == spec["shape"][1:]
 
 
-@by_variant
-def test_a_rows_scores_are_the_same_alone_and_within_a_batch(application, variant):
-    model = session(variant.path)
-    rows = {name: values[:5] for name, values in application.samples().items()}
-    together = model.run(None, rows)[0]
-    alone = np.concatenate([model.run(None, {n: v[i : i + 1] for n, v in rows.items()})[0] for i in range(5)])
-    assert together.shape == (5, application.signature["outputs"][0]["shape"][1])
-    np.testing.assert_allclose(together, alone, atol=1e-5)
-
-
 @pytest.mark.parametrize("application", APPLICATIONS, ids=lambda application: application.name)
 def test_costlier_variants_are_more_accurate_over_a_wide_span(application):
     assert len(application.variants) >= 4

@@ -97,17 +97,6 @@ def memory_bomb() -> bytes:
     return model(nodes, constants=[constant("k", [1 << 16, 1 << 16])]).SerializeToString()
 
 
-def memory_bomb_at_load() -> bytes:
-    """The same, by constant folding, before any run."""
-    nodes = [
-        node("ConstantOfShape", ["large"], ["c"]),
-        node("ReduceMax", ["c"], ["m"], keepdims=0),
-        node("MatMul", ["x", "w"], ["z"]),
-        node("Add", ["z", "m"], ["y"]),
-    ]
-    return model(nodes, constants=[constant("large", [1 << 17, 1 << 17])]).SerializeToString()
-
-
 def endless_loop() -> bytes:
     body = helper.make_graph(
         [node("Identity", ["c"], ["c_out"]), node("Identity", ["h"], ["h_out"])],

@@ -259,7 +259,6 @@ BAD_MODELS = {
     ),
     "takes one row only": (graphs.one_row_only(), "file", "fails a run with 3 rows"),
     "memory bomb": (graphs.memory_bomb(), "file", "needs more than 256 MiB of memory beyond its own size"),
-    "memory bomb at the load": (graphs.memory_bomb_at_load(), "file", "NEREUS_INSPECT_MEMORY_MB"),
 }
 
 

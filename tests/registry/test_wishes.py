@@ -63,6 +63,9 @@ def test_several_wishes_come_with_one_request(client, variant, announced):
         ({"pinned": True, "excluded": True}, "pinned", "excluded is true"),
         ({"pined": True}, "pined", "did you mean pinned?"),
         ({"accuracy": True}, "accuracy", "valid number"),
+        ({"accuracy": "x"}, "accuracy", "valid number"),
+        ({"accuracy": 101}, "accuracy", "less than or equal to 100"),
+        ({"accuracy": 90, "name": "w"}, "name", "is not known"),
         ({}, "accuracy", "required"),
     ],
 )

@@ -185,7 +185,8 @@ class LateBinding:
         # The next batch has just begun, or is on its way, whatever was expected.
         self._expect(device, now)
         self._groups.update(device, now)
-        if device.scheduled:
+        # Where it still backs off, a timer must end that.
+        if device.scheduled or device.away:
             self._schedule.check(device, now)
             self._schedule.changed[device] = None
         return self._decisions(now)

@@ -98,8 +98,9 @@ def test_a_page_loads_own_files_shows_markup_as_text_and_calls_addresses_that_ex
         path = re.search(r'data-(?:api|call|upload)="([^"?]+)', tag)[1]
         method = (re.search(r'data-method="(\w+)"', tag) or [None, "POST"])[1].lower()
         assert path.startswith("/api/v1/")
-        view = resolve(path).func.view_class
-        assert method in view.http_method_names and hasattr(view, method), (path, method)
+        view = resolve(path).func
+        # A view set's methods are those that its address names.
+        assert method in (getattr(view, "actions", None) or dir(view.view_class)), (path, method)
     assert calls or page in ("/", "/plan/", "/plans/{version}/", "/applications/digits/compare/")
 
 

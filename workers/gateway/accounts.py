@@ -6,6 +6,7 @@ Those in flight are kept within limits. Counts are by application.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -60,27 +61,19 @@ class Accounts:
     def __init__(self, metrics: GatewayMetrics, limits: Limits):
         self.limits = limits
         self.queries = self.rows = self.bytes = 0
-        self.totals: dict[str, ApplicationTotals] = {}
+        self.totals: defaultdict[str, ApplicationTotals] = defaultdict(ApplicationTotals)
         #: by client, of those that have anything in flight
-        self._clients: dict[str, _InFlight] = {}
+        self._clients: defaultdict[str, _InFlight] = defaultdict(_InFlight)
         #: of the present second, by application; latencies in seconds
-        self._seconds: dict[str, ApplicationStats] = {}
-        self._latencies: dict[str, list[float]] = {}
+        self._seconds: defaultdict[str, ApplicationStats] = defaultdict(ApplicationStats)
+        self._latencies: defaultdict[str, list[float]] = defaultdict(list)
         self._metrics = metrics
         metrics.totals = self.totals
-
-    def _second(self, application: str) -> ApplicationStats:
-        self._latencies[application] = []
-        second = self._seconds[application] = ApplicationStats()
-        return second
-
-    def total(self, application: str) -> ApplicationTotals:
-        return self.totals.get(application) or self.totals.setdefault(application, ApplicationTotals())
 
     def enter(self, flight: InFlightQuery) -> Overloaded | None:
         """A valid query arrived; the error if it exceeds a limit."""
         rows, limits, spec = flight.rows, self.limits, flight.spec
-        second = self._seconds.get(spec.name) or self._second(spec.name)
+        second = self._seconds[spec.name]
         second.arrived += 1
         second.arrived_rows += rows
         if len(spec.sizes) > 1:
@@ -92,9 +85,7 @@ class Accounts:
         if least is not None and least > second.least_accuracy:
             second.least_accuracy = least
         nbytes = flight.query.terms.nbytes
-        in_flight = self._clients.get(flight.client)
-        if in_flight is None:
-            in_flight = self._clients[flight.client] = _InFlight()
+        in_flight = self._clients[flight.client]
         self.queries += 1
         self.rows += rows
         self.bytes += nbytes
@@ -106,8 +97,7 @@ class Accounts:
         return self._beyond_part(in_flight)
 
     def named(self, application: str, variant: str) -> None:
-        second = self._seconds.get(application) or self._second(application)
-        named, name = second.named, variant[:MOST_NAME]
+        named, name = self._seconds[application].named, variant[:MOST_NAME]
         if name in named or len(named) < MOST_NAMED:
             named[name] = named.get(name, 0) + 1
 
@@ -155,21 +145,16 @@ class Accounts:
             queue_s, rows: sums over these queries.
             slowest: of them, with its seconds in the core and at the device.
         """
-        second = self._seconds.get(application) or self._second(application)
+        second, total = self._seconds[application], self.totals[application]
         count = len(latencies_s)
         in_time = count - late
-        second.in_time += in_time
-        second.late += late
-        accuracy, normalized = run.accuracy * in_time, run.accuracy_normalized * in_time
-        second.accuracy_sum += accuracy
-        second.normalized_sum += normalized
+        for counts in (second, total):
+            counts.in_time += in_time
+            counts.late += late
+            counts.accuracy_sum += run.accuracy * in_time
+            counts.normalized_sum += run.accuracy_normalized * in_time
         self._latencies[application] += latencies_s
         second.by_variant[run.variant] = second.by_variant.get(run.variant, 0) + count
-        total = self.totals.get(application) or self.total(application)
-        total.in_time += in_time
-        total.late += late
-        total.accuracy_sum += accuracy
-        total.normalized_sum += normalized
         total.success_s += sum(latencies_s)
         total.queue_s += queue_s
         total.run_s += run.run_s * count
@@ -219,16 +204,14 @@ class Accounts:
             # It was not answered in time, whichever side gave up first.
             self._refused(flight.spec.name, True)
         else:
-            self.total(flight.spec.name).cancelled += 1
+            self.totals[flight.spec.name].cancelled += 1
 
     def _refused(self, application: str, dropped: bool) -> None:
-        second, total = self._seconds.get(application) or self._second(application), self.total(application)
-        if dropped:
-            second.dropped += 1
-            total.dropped += 1
-        else:
-            second.failed += 1
-            total.failed += 1
+        for counts in (self._seconds[application], self.totals[application]):
+            if dropped:
+                counts.dropped += 1
+            else:
+                counts.failed += 1
 
     def forget(self, applications: Collection[str]) -> None:
         for name in applications:
@@ -240,8 +223,10 @@ class Accounts:
         for name, latencies_s in self._latencies.items():
             second, ordered = self._seconds[name], sorted(latencies_s)
             second.p50_ms, second.p95_ms = _quantile(ordered, 0.50) * 1e3, _quantile(ordered, 0.95) * 1e3
-        taken, self._seconds, self._latencies = self._seconds, {}, {}
-        return {name: ApplicationStats() for name in applications} | taken
+        taken = {**{name: ApplicationStats() for name in applications}, **self._seconds}
+        self._seconds.clear()
+        self._latencies.clear()
+        return taken
 
 
 def _quantile(ordered: list[float], q: float) -> float:

@@ -110,7 +110,7 @@ class Metadata:
         return {"model_stats": [self._model_statistics(name) for name in names]}
 
     def _model_statistics(self, name: str) -> dict[str, Any]:
-        total, elsewhere = self._front.accounts.total(name), self._elsewhere().get(name)
+        total, elsewhere = self._front.accounts.totals[name], self._elsewhere().get(name)
         if elsewhere is not None:
             total = total_of([total, elsewhere])
         done = total.in_time + total.late

@@ -6,10 +6,10 @@ message that it would reject anyway. :mod:`workers.v2.grpc` parses and renders m
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from workers.net.compression import ENCODINGS
 from workers.net.grpc import Admitted, Call, GrpcMethod, StatusError, parse_timeout
@@ -44,36 +44,23 @@ class Rpc(Edge):
         super().__init__(front, metadata, metrics, sizes, parsing)
         self._streaming = Streaming(self)
         self._health = Health(front, metadata)
+        #: without a key
         self._open: dict[bytes, GrpcMethod] = {
-            b"ServerLive": _Plain(pb.ServerLiveRequest, lambda *_: pb.ServerLiveResponse(live=True)),
-            b"ServerReady": _Plain(
-                pb.ServerReadyRequest, lambda *_: pb.ServerReadyResponse(ready=not metadata.not_ready())
-            ),
+            b"ServerLive": _Plain("ServerLive", lambda *_: {"live": True}),
+            b"ServerReady": _Plain("ServerReady", lambda *_: {"ready": not metadata.not_ready()}),
         }
-        keyed = functools.partial(_Plain, check=self._check)
+        answers = {
+            "ServerMetadata": lambda *_: metadata.server(),
+            "ModelReady": self._model_ready,
+            "ModelMetadata": lambda asked, _: metadata.model(asked.name, asked.version or None),
+            "ModelConfig": lambda asked, _: {"config": metadata.config(asked.name, asked.version or None)},
+            "ModelStatistics": lambda asked, client: metadata.statistics(
+                asked.name or None, asked.version or None, client
+            ),
+            "RepositoryIndex": lambda asked, client: {"models": metadata.index(asked.ready, client)},
+        }
         self._keyed: dict[bytes, GrpcMethod] = {
-            b"ServerMetadata": keyed(
-                pb.ServerMetadataRequest, lambda *_: pb.ServerMetadataResponse(**metadata.server())
-            ),
-            b"ModelReady": keyed(pb.ModelReadyRequest, self._model_ready),
-            b"ModelMetadata": keyed(
-                pb.ModelMetadataRequest,
-                lambda asked, _: pb.ModelMetadataResponse(**metadata.model(asked.name, asked.version or None)),
-            ),
-            b"ModelConfig": keyed(
-                pb.ModelConfigRequest,
-                lambda asked, _: pb.ModelConfigResponse(config=metadata.config(asked.name, asked.version or None)),
-            ),
-            b"ModelStatistics": keyed(
-                pb.ModelStatisticsRequest,
-                lambda asked, client: pb.ModelStatisticsResponse(
-                    **metadata.statistics(asked.name or None, asked.version or None, client)
-                ),
-            ),
-            b"RepositoryIndex": keyed(
-                pb.RepositoryIndexRequest,
-                lambda asked, client: pb.RepositoryIndexResponse(models=metadata.index(asked.ready, client)),
-            ),
+            **{name.encode(): _Plain(name, answer, self._check) for name, answer in answers.items()},
             b"ModelInfer": _Infer(self),
             b"ModelStreamInfer": self._streaming,
         }
@@ -187,41 +174,41 @@ class Rpc(Edge):
         if application:
             self._front.catalog.permit(client, application)
 
-    def _model_ready(self, request: pb.ModelReadyRequest, client: str) -> pb.ModelReadyResponse:
+    def _model_ready(self, request: pb.ModelReadyRequest, client: str) -> dict[str, bool]:
         try:
-            why = self._metadata.model_not_ready(request.name, request.version or None)
+            return {"ready": not self._metadata.model_not_ready(request.name, request.version or None)}
         except NotFound:
             # As Triton answers: a model that does not exist is not ready.
-            return pb.ModelReadyResponse(ready=False)
-        return pb.ModelReadyResponse(ready=not why)
+            return {"ready": False}
 
 
 class _Plain(GrpcMethod):
     """Answers a message at once.
 
     Args:
-        answer: from a request and the hash of its API key.
+        name: of the method, and so of its messages.
+        answer: the response's fields, from a request and the hash of its API key.
         check: of that key, and the application that the request names. Raises GatewayError.
     """
 
     def __init__(
         self,
-        kind: type[Message],
-        answer: Callable[[Message, str], Message],
+        name: str,
+        answer: Callable[[Any, str], Mapping[str, Any]],
         check: Callable[[str, str], None] | None = None,
     ):
-        self._kind = kind
+        self._request, self._response = getattr(pb, f"{name}Request"), getattr(pb, f"{name}Response")
         self._answer = answer
         self._check = check
 
     def message(self, call: Call, data: Buffer) -> None:
         try:
-            request = self._kind.FromString(data)
+            request = self._request.FromString(data)
         except DecodeError:
-            raise Invalid(f"message: is not a valid inference.{self._kind.DESCRIPTOR.name}") from None
+            raise Invalid(f"message: is not a valid inference.{self._request.DESCRIPTOR.name}") from None
         if self._check is not None:
             self._check(call.client, getattr(request, "name", ""))
-        call.settle(self._answer(request, call.client).SerializeToString())
+        call.settle(self._response(**self._answer(request, call.client)).SerializeToString())
 
 
 class _Infer(GrpcMethod):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,14 +16,12 @@ from workers.trust.endpoints import Endpoint
 class Listener:
     def __init__(self) -> None:
         self.reported = asyncio.Event()
+        self.core = SimpleNamespace(ended=lambda *_: None)
 
     def executor_state(self, device: str, state: ExecutorState) -> None:
         self.reported.set()
 
     def executor_lost(self, device: str, reason: str) -> None:
-        pass
-
-    def executor_ended(self, device: str, ending: object) -> None:
         pass
 
 

@@ -65,8 +65,8 @@ class Device:
 
     leave = ExecutorConnection.leave
 
-    def connected(self, listener: Rollout) -> Device:
-        self._listener = listener
+    def connected(self, rollout: Rollout) -> Device:
+        self._rollout = rollout
         self.state, self.moved = None, 0
         for messages in (self.sent, self.received, self.queue):
             messages.clear()
@@ -299,7 +299,7 @@ async def test_a_device_that_is_back_gets_no_query_before_it_is_warm():
     async with living("nereus", {"d0": [BIG], "d1": [BIG, NAN]}) as world:
         back, other = world.devices.values()
         world.rollout.executor_lost("d0", "it ended")
-        world.rollout.executor_ended("d0", None)
+        world.rollout.core.ended("d0", None)
         world.ask("numbers", 3)
         await world.turn()
         back.warm.clear()
@@ -325,7 +325,7 @@ async def test_no_application_moves_to_a_device_that_tries_a_suspect_alone():
         crashed = given_a_batch()
         crashed.received.clear()
         world.rollout.executor_lost(crashed.device, "it ended")
-        world.rollout.executor_ended(crashed.device, Ending(1, True, "killed by SIGSEGV"))
+        world.rollout.core.ended(crashed.device, Ending(1, True, "killed by SIGSEGV"))
         await world.turn()
         reserved = given_a_batch()
         world.ask("numbers", 3)

@@ -39,14 +39,14 @@ RETRY_S = 0.1
 class BindingDriver:
     """Holds queries until their batch is dispatched.
 
-    The handler (:class:`.core.Core`) carries decisions out: ``dispatch``, ``refused_by_binding``, ``usable``.
+    The core (:class:`.core.Core`) carries decisions out: ``dispatch``, ``refused_by_binding``, ``usable``.
 
-    A flight given to :meth:`submit` is dispatched or refused by the handler exactly once, unless it is withdrawn or
+    A flight given to :meth:`submit` is dispatched or refused by the core exactly once, unless it is withdrawn or
     declined meanwhile.
     """
 
-    def __init__(self, handler: Any, metrics: GatewayMetrics):
-        self._handler = handler
+    def __init__(self, core: Any, metrics: GatewayMetrics):
+        self._core = core
         self._metrics = metrics
         self.stack = DEFAULT
         self._binding: Binding = create(DEFAULT)
@@ -138,7 +138,7 @@ class BindingDriver:
         self._act(self._binding.device_changed(device, now, up=up), now)
 
     def refresh(self, device: str, now: float) -> None:
-        self.set_up(device, self._handler.usable(device), now)
+        self.set_up(device, self._core.usable(device), now)
 
     def reported(self, device: str, state: ExecutorState, now: float) -> None:
         if state.learned is not None:
@@ -267,7 +267,7 @@ class BindingDriver:
             self._dispatch(batch, now)
         for flight in decisions.refusals:
             if self._held.pop(flight.id, None) is not None:
-                self._handler.refused_by_binding(flight)
+                self._core.refused_by_binding(flight)
 
     def _dispatch(self, batch: Dispatch, now: float) -> None:
         in_flight = InFlightBatch(batch, len(batch.queries))
@@ -276,7 +276,7 @@ class BindingDriver:
         for flight in flights:
             held.pop(flight.id, None)
             flight.batch = in_flight
-        if self._handler.dispatch(batch, now):
+        if self._core.dispatch(batch, now):
             self._in_flight[in_flight] = None
             self._metrics.batch_rows.observe((), batch.rows)
             return

@@ -62,7 +62,7 @@ class Executors:
     """The executors of all devices.
 
     Args:
-        listener: the :class:`.rollout.Rollout`, which gets what executors report, in the event loop.
+        rollout: the :class:`.rollout.Rollout`, which gets what executors report, in the event loop.
 
     Attributes:
         name: the gateway's, for executors.
@@ -71,11 +71,11 @@ class Executors:
         retiring: this core stops: it gives each device back once nothing is in flight there.
     """
 
-    def __init__(self, gateway: str, listener: Any, client: TlsClient | None = None):
+    def __init__(self, gateway: str, rollout: Any, client: TlsClient | None = None):
         self.first, self.retiring = True, False
         self._led_since = -math.inf
         self.name, self.client = gateway, client
-        self._listener = listener
+        self._rollout = rollout
         self._by_device: dict[str, ExecutorConnection] = {}
         self._closing: set[asyncio.Task] = set()
         self._closed = False
@@ -127,8 +127,8 @@ class Executors:
         retired = [self._by_device.pop(device) for device in gone]
         for device, endpoint in endpoints.items():
             if device not in self._by_device:
-                self._by_device[device] = ExecutorConnection(device, endpoint, self, self._listener)
-        # Last: the listener may adopt a plan that waited for a device which is gone now, and call this again.
+                self._by_device[device] = ExecutorConnection(device, endpoint, self, self._rollout)
+        # Last: the rollout may adopt a plan that waited for a device which is gone now, and call this again.
         for executor in retired:
             task = asyncio.create_task(executor.close())
             self._closing.add(task)
@@ -176,7 +176,7 @@ class Executors:
 
 
 class ExecutorConnection:
-    def __init__(self, device: str, endpoint: Endpoint, caller: Executors, listener: Any):
+    def __init__(self, device: str, endpoint: Endpoint, caller: Executors, rollout: Any):
         self.device = device
         self.endpoint = endpoint
         self.state: ExecutorState | None = None
@@ -189,7 +189,7 @@ class ExecutorConnection:
         """when the executor was lost, or this core was notified; None: it answers, whichever core has the device"""
         self._reported: ExecutorState | None = None
         self._caller = caller
-        self._listener = listener
+        self._rollout = rollout
         self._connection: FrameConnection | None = None
         self._closed: asyncio.Event = asyncio.Event()
         self._reason = ""
@@ -223,13 +223,13 @@ class ExecutorConnection:
         question = lease.question(caller.leads, caller.stands_by, now)
         if question is not None:
             if lease.held and question.number % LEARNED_EVERY == 0:
-                question = msgspec.structs.replace(question, learned=self._listener.core.learned(self.device))
+                question = msgspec.structs.replace(question, learned=self._rollout.core.learned(self.device))
             connection.send(question)
 
     def release(self, stops: bool = False) -> None:
         """Give the device back, on which nothing is in flight."""
         if self.lease is not None and self.lease.held:
-            self._connection.send(ReleaseLease(stops, self._listener.core.learned(self.device)))
+            self._connection.send(ReleaseLease(stops, self._rollout.core.learned(self.device)))
             self.lease.release(time.monotonic(), stops)
             self.leave("it was released")
 
@@ -282,12 +282,12 @@ class ExecutorConnection:
             self.unreached_since = time.monotonic()
         if self.state is not None:
             self.state = None
-            self._listener.executor_lost(self.device, self._reason)
+            self._rollout.executor_lost(self.device, self._reason)
             ending = None
             try:
                 ending = await self._ending()
             finally:
-                self._listener.executor_ended(self.device, ending)
+                self._rollout.core.ended(self.device, ending)
         return reported
 
     async def _ending(self) -> Ending | None:
@@ -326,9 +326,9 @@ class ExecutorConnection:
             return
         self.owed_since = None
         if type(message) is Results:
-            self._listener.core.results(self.device, message, body)
+            self._rollout.core.results(self.device, message, body)
         elif isinstance(message, Refusal):
-            self._listener.core.refused_by_device(self.device, message)
+            self._rollout.core.refused_by_device(self.device, message)
         elif isinstance(message, ExecutorState):
             if message.device != self.device:
                 self.drop(f"{self.endpoint.address} belongs to device {message.device!r}")
@@ -348,26 +348,26 @@ class ExecutorConnection:
         if not lease.held:
             self.leave(f"core {message.holder!r} has it" if message.holder else "its lease has run out")
         if echo_s is not None and not self.endpoint.local:
-            self._listener.core.echoed(self.device, echo_s)
+            self._rollout.core.echoed(self.device, echo_s)
         if lease.held:
             if self.state is None:
                 logger.info("device_leased", device=self.device, epoch=message.epoch)
                 self._use_state()
             if lease.reclaimed and not was_reclaimed:
-                self._listener.core.reclaimed(self.device)
+                self._rollout.core.reclaimed(self.device)
         self.look_after_lease(now)
 
     def _use_state(self) -> None:
         if self._reported is not None and (self.lease is None or self.lease.held):
             self.state = self._reported
-            self._listener.executor_state(self.device, self._reported)
+            self._rollout.executor_state(self.device, self._reported)
 
     def leave(self, reason: str) -> None:
         """The device is no longer this core's: no crash, whatever is in flight there."""
         if self.state is not None:
             self.state = None
-            self._listener.executor_lost(self.device, reason)
-            self._listener.executor_ended(self.device, Ending(0, False, reason))
+            self._rollout.executor_lost(self.device, reason)
+            self._rollout.core.ended(self.device, Ending(0, False, reason))
 
 
 def _memory(size: int) -> np.ndarray:

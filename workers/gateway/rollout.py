@@ -12,7 +12,6 @@ from collections.abc import Callable
 from workers import log, machine
 from workers.dispatch.bindings import UnknownStack
 from workers.protocol.control import GatewayConfig
-from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, Moved
 from workers.protocol.gateways import CoreStatus, DeviceStatus
 from workers.protocol.specs import DevicePlan, PeerSpec
@@ -222,9 +221,6 @@ class Rollout:
             self._led = leads
             self.bursts.restart(time.monotonic())
             self.on_changed()
-
-    def executor_ended(self, device: str, ending: Ending | None) -> None:
-        self.core.ended(device, ending)
 
     async def retire(self, report: Callable[[], None]) -> None:
         """Hand waiting queries and idle devices over to the next core, if the cluster has another gateway.

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from subprocess import PIPE
 
@@ -21,9 +21,11 @@ from websockets.sync.server import serve
 
 from tests.forked import ForkedProcess, of_members
 from tests.running import bare_environment, eventually, free_ports
+from tools.waiting import eventually_async
 from workers.dispatch import stacks
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.front import Front
+from workers.gateway.gateway import Gateway
 from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.options import GatewayOptions
 from workers.node.losses import how_it_ended
@@ -142,6 +144,21 @@ def gateway_options(home: Path, number: int = 1, **settings: str) -> GatewayOpti
     made = Settings.from_environ({"NEREUS_HOME": str(home), "NEREUS_NODE_NAME": "box", **ports, **settings})
     made.make_folders()
     return GatewayOptions(made, number)
+
+
+@contextlib.asynccontextmanager
+async def fronts(folder: Path, given: GatewayConfig | None = None) -> AsyncIterator[tuple[Gateway, int, int]]:
+    """A gateway in this process, which is ready if it is ``given`` a configuration, and its ports."""
+    options = gateway_options(folder)
+    gateway = Gateway(options)
+    await gateway.start()
+    try:
+        if given is not None:
+            gateway.configure(given)
+            await eventually_async(lambda: gateway.ready)
+        yield gateway, options.settings.http.port, options.settings.grpc.port
+    finally:
+        await gateway.stop(0.1)
 
 
 class DeviceProcess:

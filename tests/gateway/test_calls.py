@@ -6,6 +6,7 @@ Functions and files are counted, too. No other load on the machine changes this 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from collections import Counter
@@ -18,10 +19,8 @@ import pytest
 import tritonclient.grpc.aio as triton
 
 from tests.pressure.wire import answer, post
-from tools.waiting import eventually_async
-from workers.gateway.gateway import Gateway
 
-from .conftest import AUTH, KEY, gateway_options, one_device
+from .conftest import AUTH, KEY, fronts, one_device
 from .test_failures import PATH
 
 
@@ -76,13 +75,6 @@ async def over_grpc(port: int):
 @pytest.mark.parametrize("protocol", MOST)
 async def test_a_query_by_itself_costs_the_gateway_few_python_calls(protocol, tmp_path, devices):
     _, given = one_device(devices)
-    options = gateway_options(tmp_path)
-    port, grpc_port = options.settings.http.port, options.settings.grpc.port
-    gateway = Gateway(options)
-    await gateway.start()
-    gateway.configure(given)
-    await eventually_async(lambda: gateway.ready)
-    queries = over_grpc(grpc_port) if protocol == "grpc" else over_http(port, REQUESTS[protocol])
     calls: Counter[tuple[str, str]] = Counter()
     counted = []
 
@@ -90,18 +82,19 @@ async def test_a_query_by_itself_costs_the_gateway_few_python_calls(protocol, tm
         if event == "call" and frame.f_code.co_filename.startswith(WORKERS):
             calls[frame.f_code.co_filename.removeprefix(WORKERS), frame.f_code.co_qualname] += 1
 
-    try:
-        for _ in range(WARM_UP):
-            await anext(queries)
-        sys.setprofile(count)
-        for _ in range(COUNTED):
-            calls.clear()
-            await anext(queries)
-            counted.append(calls.copy())
-    finally:
-        sys.setprofile(None)
-        await queries.aclose()
-        await gateway.stop(0.0)
+    async with fronts(tmp_path, given) as (_, port, grpc_port):
+        queries = over_grpc(grpc_port) if protocol == "grpc" else over_http(port, REQUESTS[protocol])
+        async with contextlib.aclosing(queries):
+            for _ in range(WARM_UP):
+                await anext(queries)
+            sys.setprofile(count)
+            try:
+                for _ in range(COUNTED):
+                    calls.clear()
+                    await anext(queries)
+                    counted.append(calls.copy())
+            finally:
+                sys.setprofile(None)
     # Undisturbed ones: some pay for a look at the demand, or on a busy machine for a timer that came first.
     usual = sorted(counted, key=Counter.total)[COUNTED // 10]
     cost = Cost(usual.total(), len(usual), len({file for file, _ in usual}))

@@ -21,38 +21,38 @@ KEYED = {"authorization": f"Bearer {KEY}"}
 SMALL = CapableVariant("d0", 1, "small", 80.0, 0.005)
 BIG = CapableVariant("d1", 2, "big", 95.0, 0.040)
 UNKNOWN = CapableVariant("d2", 3, "new", 99.0, None)
+SLOW, SLOWEST = CapableVariant("d0", 1, "small", 80.0, 1.2345), CapableVariant("d1", 2, "big", 95.0, 2.0)
 
 
-def test_one_variant_that_meets_both_is_enough():
-    assert constraints.unmet([SMALL, BIG], None, None) is None
-    assert constraints.unmet([SMALL, BIG], 90.0, None) is None
-    assert constraints.unmet([SMALL, BIG], None, 0.010) is None
-    assert constraints.unmet([SMALL, BIG], 95.0, 0.040) is None
-
-
-def test_a_variant_of_unknown_latency_is_tried():
-    assert constraints.unmet([SMALL, UNKNOWN], 90.0, 0.001) is None
-
-
-def test_too_high_an_accuracy_is_answered_with_the_best_one():
-    expected = "parameters.min_accuracy: 97 cannot be met; the best available now is 95"
-    assert constraints.unmet([SMALL, BIG], 97.0, 1.0) == expected
-    assert constraints.unmet([], 97.0, None).endswith("nothing is warm now")
-
-
-def test_two_constraints_that_exclude_each_other_are_answered_with_the_nearest_for_both():
-    assert constraints.unmet([SMALL, BIG], 90.0, 0.010) == (
-        "parameters.latency_ms: 10 is too short for every variant that is warm now; "
-        "the nearest is 'big' with an accuracy of 95 "
-        "in about 40 ms; within that time the best is 'small' with 80"
-    )
-
-
-def test_too_short_a_time_is_answered_with_the_fastest_variant():
-    why = constraints.unmet([SMALL, BIG], None, 0.001)
-    assert why.endswith("the nearest is 'small' with an accuracy of 80 in about 5 ms")
-    slow = constraints.unmet([CapableVariant("d0", 1, "small", 80.0, 1.2345)], None, 0.001)
-    assert slow.endswith("in about 1230 ms")
+@pytest.mark.parametrize(
+    ("able", "min_accuracy", "latency_s", "says"),
+    [
+        ([SMALL, BIG], None, None, None),
+        ([SMALL, BIG], 90.0, None, None),
+        ([SMALL, BIG], None, 0.010, None),
+        ([SMALL, BIG], 95.0, 0.040, None),
+        # One of unknown latency is tried.
+        ([SMALL, UNKNOWN], 90.0, 0.001, None),
+        ([SMALL, BIG], 97.0, 1.0, "parameters.min_accuracy: 97 cannot be met; the best available now is 95"),
+        ([], 97.0, None, "parameters.min_accuracy: 97 cannot be met; nothing is warm now"),
+        (
+            [SMALL, BIG],
+            90.0,
+            0.010,
+            "parameters.latency_ms: 10 is too short for every variant that is warm now; the nearest is 'big' with an "
+            "accuracy of 95 in about 40 ms; within that time the best is 'small' with 80",
+        ),
+        (
+            [SLOW, SLOWEST],
+            None,
+            0.001,
+            "parameters.latency_ms: 1 is too short for every variant that is warm now; the nearest is 'small' with an "
+            "accuracy of 80 in about 1230 ms",
+        ),
+    ],
+)
+def test_constraints_that_no_variant_meets_are_answered_with_the_nearest(able, min_accuracy, latency_s, says):
+    assert constraints.unmet(able, min_accuracy, latency_s) == says
 
 
 class OneDevice:

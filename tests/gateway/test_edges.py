@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import resource
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
 from tests.full_disks import full_disk
 from tests.net import wire as h2
-from tests.net.http2_client import HEAD, Peer, connected, eventually, prefixed
+from tests.net.http2_client import HEAD, Peer, connected, prefixed
 from tests.pressure.wire import answer, post
 from tools.waiting import eventually_async
 from workers.gateway import config_file
@@ -23,20 +21,9 @@ from workers.gateway.gateway import FREE_DESCRIPTORS, Gateway
 from workers.net import compression
 from workers.protocol.control import GatewayConfig
 
-from .conftest import AUTH, KEY, application, config, gateway_options, one_device, plan
+from .conftest import AUTH, KEY, application, config, fronts, gateway_options, one_device, plan
 from .test_failures import BODY, PATH
 from .test_grpc_errors import CODE, request
-
-
-@contextlib.asynccontextmanager
-async def fronts(folder) -> AsyncIterator[tuple[Gateway, int, int]]:
-    options = gateway_options(folder)
-    gateway = Gateway(options)
-    await gateway.start()
-    try:
-        yield gateway, options.settings.http.port, options.settings.grpc.port
-    finally:
-        await gateway.stop(0.1)
 
 
 def keyed(path: str, key: str = KEY) -> list[tuple[str, str]]:
@@ -51,9 +38,7 @@ async def ended(peer: Peer, number: int) -> tuple[CODE, str]:
 
 async def test_a_deleted_key_ends_its_streams_and_no_others(tmp_path, devices):
     _, given = one_device(devices)
-    async with fronts(tmp_path) as (gateway, _, port), connected(port) as peer:
-        gateway.configure(given)
-        await eventually(lambda: gateway.ready, "the gateway is ready")
+    async with fronts(tmp_path, given) as (gateway, _, port), connected(port) as peer:
         peer.send(peer.head(1, fields=keyed("ModelStreamInfer")))
         peer.send(h2.frame(h2.DATA, 0, 1, prefixed(request().SerializeToString())))
         await peer.until(h2.DATA)
@@ -198,9 +183,7 @@ async def test_an_answer_that_cannot_be_compressed_is_an_error(tmp_path, devices
     tensor = {"name": "x", "shape": [64, 4], "datatype": "FP32", "data": [1.5] * 256}
     wanted = {"name": "y", "parameters": {"binary_data": binary}}
     body = json.dumps({"inputs": [tensor], "outputs": [wanted]}).encode()
-    async with fronts(tmp_path) as (gateway, port, _):
-        gateway.configure(given)
-        await eventually(lambda: gateway.ready, "the gateway is ready")
+    async with fronts(tmp_path, given) as (gateway, port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(post(PATH, body, **AUTH, **{"Accept-Encoding": "gzip"}))
         assert (await answer(reader))[0] == 500

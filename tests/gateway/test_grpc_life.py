@@ -101,21 +101,6 @@ def test_a_deadline_that_passes_is_a_query_that_was_not_answered_in_time(gateway
     assert ends.keys() <= {"dropped", "cancelled"} and ends["dropped"] == 1
 
 
-def test_a_client_that_vanishes_is_forgotten(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
-    only.tell(mute=True)
-    channel = grpc.insecure_channel(gateway.grpc)
-    one = channel.unary_unary(SERVICE + "ModelInfer").future(request().SerializeToString(), metadata=KEYED)
-    wait_for(lambda: gateway.health()["in_flight"] == 1, "it is under way")
-    channel.close()
-    wait_for(lambda: idle(gateway), "it is forgotten")
-    assert one.code() is CODE.CANCELLED
-    assert ended(gateway) == {"cancelled": 1}
-    only.tell(mute=False)
-    with grpc.insecure_channel(gateway.grpc) as other:
-        call(other, request())
-
-
 async def test_sigterm_finishes_what_is_under_way(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=0.3)

@@ -12,8 +12,7 @@ from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from tests.net.http2_client import eventually
 
-from .conftest import KEY, application, one_device
-from .test_edges import fronts
+from .conftest import KEY, application, fronts, one_device
 from .test_grpc_errors import CODE
 
 #: ServingStatus of the protocol

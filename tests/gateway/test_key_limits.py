@@ -19,13 +19,12 @@ from tritonclient.utils import InferenceServerException
 
 from workers.gateway import key_limits
 from workers.gateway.errors import Forbidden, OverShare, RateLimited, Unauthenticated
-from workers.gateway.gateway import Gateway
 from workers.gateway.key_limits import KeyTable
 from workers.protocol.control import GatewayConfig, KeyLimits
 from workers.protocol.gateways import ApplicationTotals
 from workers.protocol.specs import PlanSpec
 
-from .conftest import KEY, application, config, gateway_options, plan, wait_for
+from .conftest import KEY, application, config, fronts, plan, wait_for
 
 OTHER = "another-key"
 ROW = [[1.0, 2.0, 3.0, 4.0]]
@@ -159,10 +158,6 @@ def clock(monkeypatch):
 
 async def test_a_key_that_has_expired_is_shown_nothing_by_headers_that_were_accepted_before(clock, tmp_path):
     made = limited(config(PlanSpec(1), [application("words")]), KeyLimits(expires=200.0))
-    options = gateway_options(tmp_path)
-    gateway = Gateway(options)
-    await gateway.start()
-    gateway.configure(made)
     key = {"Authorization": f"Bearer {OTHER}"}
     paths = ("/v2", "/v2/models/words", "/v2/models/words/ready", "/v2/models/words/config", "/v2/models/stats")
 
@@ -178,14 +173,15 @@ async def test_a_key_that_has_expired_is_shown_nothing_by_headers_that_were_acce
         return found
 
     async with (
-        httpx2.AsyncClient(base_url=options.settings.http.url, timeout=60) as http,
-        aio_triton.InferenceServerClient(str(options.settings.grpc)) as client,
+        fronts(tmp_path) as (gateway, port, grpc_port),
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http,
+        aio_triton.InferenceServerClient(f"127.0.0.1:{grpc_port}") as client,
     ):
+        gateway.configure(made)
         # 400: it is not warm.
         assert await statuses(http, client) == {200, 400}
         clock.now = 201.0
         assert await statuses(http, client) == {401}
-    await gateway.stop(0.1)
 
 
 def admitted(table: KeyTable, seconds: int, per_second: int, clock: Clock) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import time
 
 import httpx2
@@ -13,7 +12,6 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 
 from tests.executor.harness import WIDE, Executor, application, endless, resident, turning, variant
-from tools.waiting import eventually_async
 from workers.dispatch import stacks
 from workers.protocol.specs import DevicePlan, PlanSpec, Route
 
@@ -89,43 +87,6 @@ async def test_the_stages_add_up_to_the_latency(gateway, tmp_path):
                 break
         else:
             raise AssertionError("no query waited for another one")
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("stack", ["nereus", "infaas-accuracy"])
-async def test_kill_9_under_load_hangs_no_query(gateways, tiny_models, tmp_path, stack):
-    made, app = resident(variant(1, tiny_models["quick"]), max_batch=1), application("app", 5.0)
-    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
-    found: collections.Counter = collections.Counter()
-    stop = asyncio.Event()
-
-    async def client() -> None:
-        while not stop.is_set():
-            response = await asyncio.to_thread(gateway.post, "/v2/models/app/infer", body)
-            assert response.status_code in (200, 503, 504), response.text
-            assert response.status_code != 503 or int(response.headers["Retry-After"]) >= 1
-            found[response.status_code] += 1
-            await asyncio.sleep(0 if response.status_code == 200 else 0.01)
-
-    async def answered(count: int) -> None:
-        # A client that is done has failed, and says why in the end.
-        enough = lambda: found[200] >= count or any(one.done() for one in clients)  # noqa: E731
-        await eventually_async(enough, why=f"{count} queries are answered", of=[gateway])
-
-    async with Executor(tmp_path) as executor:
-        executor.apply(1, [made], [app], [tiny_models["quick"]])
-        gateway = gateways(config(plans(executor, 1, made, stack=stack), [app]))
-        await until(gateway.ready, "it is ready")
-        clients = [asyncio.create_task(client()) for _ in range(6)]
-        await answered(20)
-        executor.process.kill()
-        await executor.ended()
-    async with Executor(tmp_path) as again:
-        again.apply(1, [made], [app], [tiny_models["quick"]])
-        await answered(found[200] + 20)
-        stop.set()
-        await asyncio.gather(*clients)
-    assert found[503] > 0 and gateway.health()["in_flight"] == 0
 
 
 async def test_an_endless_query_fails_and_the_device_serves_on(gateways, tmp_path):

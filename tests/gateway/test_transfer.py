@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.waiting import eventually_async
 from workers.gateway.device_options import DeviceOptions
-from workers.gateway.gateway import Gateway
 from workers.gateway.network import LARGE_BYTES, LEAST, MOST, STALE_S, STEP, TransferEstimator, row_bytes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, Signature, TensorSpec
 
-from .conftest import AUTH, config, gateway_options, plan
+from .conftest import AUTH, config, fronts, plan
 
 MIB = 1024 * 1024
 
@@ -122,35 +120,28 @@ async def test_a_core_learns_it_and_refuses_at_once_what_could_not_be_back_in_ti
     (device,) = devices("d0")
     device.warm(("numbers", "big"))
     link = SlowLink(str(tmp_path / "link.sock"), device.endpoint.removeprefix("unix:"))
-    server, gateway = await link.start(), Gateway(gateway_options(tmp_path))
-    await gateway.start()
     planned = plan(1, {"d0": [("numbers", "big")]}, {"d0": f"unix:{link.path}"})
-    gateway.configure(config(planned, [ApplicationSpec("numbers", 60.0, NUMBERS)]))
-    rollout = gateway._here.rollout
+    made = config(planned, [ApplicationSpec("numbers", 60.0, NUMBERS)])
 
     async def asked(within_ms: float | None = None) -> int:
         parameters = {} if within_ms is None else {"latency_ms": within_ms}
         tensor = {"name": "x", "datatype": "FP32", "shape": [1, WIDE], "data": [1.0] * WIDE}
         body = {"inputs": [tensor], "parameters": parameters}
         async with httpx2.AsyncClient(headers=AUTH, timeout=60) as http:
-            answer = await http.post(f"http://127.0.0.1:{gateway.port}/v2/models/numbers/infer", json=body)
+            answer = await http.post(f"http://127.0.0.1:{port}/v2/models/numbers/infer", json=body)
         return answer.status_code
 
-    async with asyncio.timeout(60):
-        await eventually_async(lambda: gateway.ready)
-        try:
-            assert await asked() == 200
-            assert rollout.core.byte_s("d0") == 0.0, "a device of the same box has no such estimate"
-            # Only devices of other boxes are asked how far away they are.
-            rollout.core.echoed("d0", 0.001)
-            assert await asked() == 200
-            learned = rollout.core.byte_s("d0")
-            assert learned > 1e-7, "64 KiB take 20 ms at least"
-            await asyncio.sleep(0.3)
-            before = len(device.said("query"))
-            # 320,000 bytes on their way, of which the SLO's time would be enough for.
-            assert await asked(within_ms=max(1.0, 0.5 * learned * 320_000 * 1e3)) in (429, 503)
-            assert len(device.said("query")) == before, "it is not sent"
-        finally:
-            await gateway.stop(0.0)
-            server.close()
+    async with asyncio.timeout(60), await link.start(), fronts(tmp_path, made) as (gateway, port, _):
+        core = gateway._here.rollout.core
+        assert await asked() == 200
+        assert core.byte_s("d0") == 0.0, "a device of the same box has no such estimate"
+        # Only devices of other boxes are asked how far away they are.
+        core.echoed("d0", 0.001)
+        assert await asked() == 200
+        learned = core.byte_s("d0")
+        assert learned > 1e-7, "64 KiB take 20 ms at least"
+        await asyncio.sleep(0.3)
+        before = len(device.said("query"))
+        # 320,000 bytes on their way, of which the SLO's time would be enough for.
+        assert await asked(within_ms=max(1.0, 0.5 * learned * 320_000 * 1e3)) in (429, 503)
+        assert len(device.said("query")) == before, "it is not sent"

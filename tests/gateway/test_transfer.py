@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 
 import httpx2
 import pytest
@@ -132,13 +133,13 @@ async def test_a_core_learns_it_and_refuses_at_once_what_could_not_be_back_in_ti
         return answer.status_code
 
     async with asyncio.timeout(60), await link.start(), fronts(tmp_path, made) as (gateway, port, _):
-        core = gateway._here.rollout.core
+        network = gateway._here.rollout.core.network
         assert await asked() == 200
-        assert core.byte_s("d0") == 0.0, "a device of the same box has no such estimate"
+        assert network.byte_s("d0") == 0.0, "a device of the same box has no such estimate"
         # Only devices of other boxes are asked how far away they are.
-        core.echoed("d0", 0.001)
+        network.echoed("d0", 0.001, time.monotonic())
         assert await asked() == 200
-        learned = core.byte_s("d0")
+        learned = network.byte_s("d0")
         assert learned > 1e-7, "64 KiB take 20 ms at least"
         await asyncio.sleep(0.3)
         before = len(device.said("query"))

@@ -41,7 +41,7 @@ from .executors import Executors
 from .in_flight import InFlightQuery, Run
 from .in_flight_table import InFlightTable
 from .metrics import GatewayMetrics
-from .network import LARGE_BYTES, TransferEstimator
+from .network import Network
 from .suspects import Suspects
 
 logger = log.get("gateway.core")
@@ -59,18 +59,15 @@ class Core:
     """Queries of all fronts until they end.
 
     It carries out what the binding decides (:class:`~.binding_driver.BindingDriver`).
-
-    Attributes:
-        transfers_changed: :meth:`byte_s` of some device has changed since this was last set to False.
     """
 
     def __init__(self, executors: Executors, bursts: BurstDetector, metrics: GatewayMetrics) -> None:
         self.catalog = Catalog()
-        self.transfers_changed = False
         self._executors = executors
         self._bursts = bursts
-        self._sent = InFlightTable(executors, metrics)
         self._driver = BindingDriver(self, metrics)
+        self.network = Network(self._driver.set_rtt)
+        self._sent = InFlightTable(executors, metrics, self.network)
         self._refused: dict[str, int] = {}
         self._retired = False
         #: queries that the devices which this core has by now cannot answer, while it takes over from another core
@@ -193,7 +190,7 @@ class Core:
 
     def reported(self, device: str, state: ExecutorState, now: float) -> None:
         self._constraints.reported(device, state)
-        self._driver.set_rtt(device, self._sent.rtts[device].seconds)
+        self._driver.set_rtt(device, self.network.rtts[device].seconds)
         self._driver.reported(device, state, now)
         self._decide_postponed()
 
@@ -282,7 +279,7 @@ class Core:
         )
         self._deliver(completed, flights, run, results.queue_s, answers)
         around_s = time.monotonic() - sent_at - results.queue_s - occupied_s
-        self._learn_way(device, flights, len(body), around_s, now)
+        self.network.learn(device, flights, len(body), around_s, now)
         if self._suspects.active:
             for flight in flights:
                 if flight.suspected:
@@ -318,34 +315,6 @@ class Core:
 
     def reclaimed(self, device: str) -> None:
         self._driver.refresh(device, time.monotonic())
-
-    def echoed(self, device: str, around_s: float) -> None:
-        """Learn how far away a device is, also while no query goes there."""
-        estimator = self._sent.rtts[device]
-        if estimator.begin(around_s):
-            self._driver.set_rtt(device, estimator.seconds)
-        transfers = self._sent.transfers
-        if device not in transfers:
-            transfers[device] = TransferEstimator()
-        elif transfers[device].stale(time.monotonic()):
-            self.transfers_changed = True
-
-    def byte_s(self, device: str) -> float:
-        """Seconds that a byte is on the way to a device on another box; 0 on this one."""
-        estimator = self._sent.transfers.get(device)
-        return 0.0 if estimator is None else estimator.byte_s
-
-    def _learn_way(
-        self, device: str, flights: Sequence[InFlightQuery], nbytes: int, around_s: float, now: float
-    ) -> None:
-        estimator, transfer = self._sent.rtts[device], self._sent.transfers.get(device)
-        if transfer is not None:
-            nbytes += sum([flight.query.terms.nbytes for flight in flights])
-            if nbytes >= LARGE_BYTES:
-                self.transfers_changed |= transfer.add(nbytes, around_s - estimator.seconds, now)
-                return
-        if estimator.add(around_s):
-            self._driver.set_rtt(device, estimator.seconds)
 
     def refused_by_device(self, device: str, refusal: Refusal) -> None:
         """Handle a query without an answer: declined, failed, stopped or invalid."""

@@ -348,7 +348,7 @@ class ExecutorConnection:
         if not lease.held:
             self.leave(f"core {message.holder!r} has it" if message.holder else "its lease has run out")
         if echo_s is not None and not self.endpoint.local:
-            self._rollout.core.echoed(self.device, echo_s)
+            self._rollout.core.network.echoed(self.device, echo_s, now)
         if lease.held:
             if self.state is None:
                 logger.info("device_leased", device=self.device, epoch=message.epoch)

@@ -1,4 +1,4 @@
-"""In-flight queries by device: sending and completing batches, and the round trip."""
+"""In-flight queries by device: sending and completing batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workers.protocol.run_limits import GRACE_S, limit_s
 from .executors import Executors
 from .in_flight import InFlightQuery, pieces
 from .metrics import GatewayMetrics
-from .network import RttEstimator, TransferEstimator
+from .network import Network
 
 #: the lowest budget that is sent, in seconds
 _LONG_PAST_S = -3600.0
@@ -26,15 +26,13 @@ _ANSWER_MARGIN_S = 1.0
 
 
 class InFlightTable:
-    def __init__(self, executors: Executors, metrics: GatewayMetrics):
+    def __init__(self, executors: Executors, metrics: GatewayMetrics, network: Network):
         self._executors = executors
         self._metrics = metrics
+        self._network = network
         self._by_device: defaultdict[str, dict[int, InFlightQuery]] = defaultdict(dict)
         #: by device and query id: withdrawn queries, and until when they may still run there
         self._withdrawn: dict[str, dict[int, tuple[InFlightQuery, float]]] = {}
-        #: by device: the round trip, and the transfer time of devices on other boxes
-        self.rtts: defaultdict[str, RttEstimator] = defaultdict(RttEstimator)
-        self.transfers: dict[str, TransferEstimator] = {}
         self._numbers = itertools.count(1)
 
     @property
@@ -49,10 +47,11 @@ class InFlightTable:
     def dispatch(self, batch: Dispatch, now: float) -> bool:
         device: str = batch.device_name  # type: ignore[assignment]
         name, option = batch.application_name, batch.option
-        latest = now + self.rtts[device].seconds
-        if device in self.transfers:
+        network = self._network
+        latest = now + network.rtts[device].seconds
+        if device in network.transfers:
             nbytes = sum([flight.query.terms.nbytes for flight in batch.queries])
-            latest += nbytes * self.transfers[device].byte_s
+            latest += nbytes * network.transfers[device].byte_s
         flights: list[InFlightQuery] = batch.queries  # type: ignore[assignment]
         variant: int = option.variant  # type: ignore[assignment]
         messages = []
@@ -122,8 +121,7 @@ class InFlightTable:
 
     def lost(self, device: str) -> list[InFlightQuery]:
         flights = list(self._by_device.pop(device, {}).values())
-        self.rtts.pop(device, None)
-        self.transfers.pop(device, None)
+        self._network.lost(device)
         for flight in flights:
             flight.device = None
         return flights

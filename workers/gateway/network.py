@@ -1,17 +1,15 @@
-"""The network between the core and its devices. Pure.
-
-Round trips, and transfer times of tensors.
-
-Both are high quantiles, so that a stall of the network does not count.
-"""
+"""The network between the core and its devices: round trips, and transfer times of tensors. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 
 from workers.protocol.datatypes import ITEM_BYTES
 from workers.protocol.specs import ApplicationSpec, TensorSpec
+
+from .in_flight import InFlightQuery
 
 #: samples in the window, and between two updates of the estimate
 RTT_WINDOW, EVERY = 256, 16
@@ -108,6 +106,52 @@ class TransferEstimator:
             return False
         changed, self.byte_s = byte_s != self.byte_s, byte_s
         return changed
+
+
+class Network:
+    """The estimates of all devices.
+
+    Args:
+        rtt_changed: called with a device and its round trip in seconds.
+
+    Attributes:
+        rtts: by device.
+        transfers: the same, of devices on other boxes.
+        transfers_changed: :meth:`byte_s` of some device has changed since this was last set to False.
+    """
+
+    def __init__(self, rtt_changed: Callable[[str, float], None]) -> None:
+        self.rtts: defaultdict[str, RttEstimator] = defaultdict(RttEstimator)
+        self.transfers: dict[str, TransferEstimator] = {}
+        self.transfers_changed = False
+        self._rtt_changed = rtt_changed
+
+    def byte_s(self, device: str) -> float:
+        """Seconds that a byte is on the way to a device on another box; 0 on this one."""
+        estimator = self.transfers.get(device)
+        return 0.0 if estimator is None else estimator.byte_s
+
+    def echoed(self, device: str, around_s: float, now: float) -> None:
+        """Learn how far away a device is, also while no query goes there."""
+        estimator = self.rtts[device]
+        if estimator.begin(around_s):
+            self._rtt_changed(device, estimator.seconds)
+        self.transfers_changed |= self.transfers.setdefault(device, TransferEstimator()).stale(now)
+
+    def learn(self, device: str, flights: Sequence[InFlightQuery], nbytes: int, around_s: float, now: float) -> None:
+        """Learn from a batch's answer of ``nbytes``, of which ``around_s`` were spent neither queued nor running."""
+        estimator, transfer = self.rtts[device], self.transfers.get(device)
+        if transfer is not None:
+            nbytes += sum([flight.query.terms.nbytes for flight in flights])
+            if nbytes >= LARGE_BYTES:
+                self.transfers_changed |= transfer.add(nbytes, around_s - estimator.seconds, now)
+                return
+        if estimator.add(around_s):
+            self._rtt_changed(device, estimator.seconds)
+
+    def lost(self, device: str) -> None:
+        self.rtts.pop(device, None)
+        self.transfers.pop(device, None)
 
 
 def row_bytes(spec: ApplicationSpec, size: int) -> int:

@@ -88,8 +88,8 @@ class Rollout:
     def tick(self, now: float) -> None:
         self.core.sweep(now)
         self.executors.look_after_leases(now, self.core.outstanding)
-        if self.core.transfers_changed:
-            self.core.transfers_changed = False
+        if self.core.network.transfers_changed:
+            self.core.network.transfers_changed = False
             self._set_options(now)
         adoption = self._adoption
         if now >= adoption.due() or (adoption.adopted is None and self._not_in_use() != adoption.not_in_use):
@@ -174,7 +174,8 @@ class Rollout:
     def _set_options(self, now: float) -> None:
         states = {device: state for device, state in self.executors.states().items() if state is not None}
         option_sets = {
-            device: self._options.of(device, state.warm, self.core.byte_s(device)) for device, state in states.items()
+            device: self._options.of(device, state.warm, self.core.network.byte_s(device))
+            for device, state in states.items()
         }
         elsewhere = {
             one.application for device, some in option_sets.items() if not states[device].draining for one in some

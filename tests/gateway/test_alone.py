@@ -49,7 +49,7 @@ async def test_no_answer_depends_on_other_clients(gateways, tmp_path, examples, 
         wrong = [one for some in answers for one in some]
         assert not wrong, (len(wrong), wrong[:3])
         if examples is unbatched:
-            async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, verify=False) as client:
+            async with gateway.client() as client:
                 shown = (await client.get("/v2/models/pitch/config")).json()
                 assert shown["max_batch_size"] == 0
                 assert [one["dims"] for one in shown["input"]] == [[1, -1], []]
@@ -94,10 +94,10 @@ def _json(gateway, name, inputs, outputs) -> list[np.ndarray]:
 
 
 def _triton(module, client, name, inputs, outputs) -> list[np.ndarray]:
-    tensors = []
-    for key, array in inputs.items():
-        tensors.append(module.InferInput(key, list(array.shape), _datatype(array)))
-        tensors[-1].set_data_from_numpy(array)
+    tensors = [
+        module.InferInput(key, list(array.shape), _datatype(array)).set_data_from_numpy(array)
+        for key, array in inputs.items()
+    ]
     answer = client.infer(name, tensors, headers={key.lower(): value for key, value in AUTH.items()})
     found = [answer.as_numpy(output) for output in outputs]
     return [

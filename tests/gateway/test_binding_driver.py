@@ -7,7 +7,6 @@ import collections
 import itertools
 from collections.abc import Callable
 
-import httpx2
 import pytest
 
 from tools.waiting import eventually_async
@@ -21,19 +20,14 @@ from workers.gateway.metrics import GatewayMetrics
 from workers.protocol.frames import ExecutorState, RequestShape
 from workers.v2.query import Terms, V2Query
 
-from .conftest import AUTH, application, wait_for
+from .conftest import application, wait_for
 from .test_failures import BODY, PATH, X, start
-
-
-async def answered(gateway, count: int) -> list[httpx2.Response]:
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
-        return await asyncio.gather(*(http.post(PATH, content=BODY) for _ in range(count)))
 
 
 async def test_queries_go_in_batches_of_the_size_that_was_profiled(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0, batch=4, row_s=0.8)
     only.tell(delay_s=0.8)
-    assert {answer.status_code for answer in await answered(gateway, 16)} == {200}
+    assert {answer.status_code for answer in await gateway.together(*[BODY] * 16)} == {200}
     sizes = [event["queries"] for event in only.said("grant")]
     assert sum(sizes) == 16 and max(sizes) == 4
     assert {event["max_rows"] for event in only.reported("grant")} == {4}
@@ -42,7 +36,7 @@ async def test_queries_go_in_batches_of_the_size_that_was_profiled(gateways, dev
 async def test_one_client_that_goes_while_its_query_is_held_is_forgotten(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=3.0)
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
+    async with gateway.client() as http:
         queries = []
 
         def known() -> int:
@@ -64,7 +58,7 @@ async def test_one_client_that_goes_while_its_query_is_held_is_forgotten(gateway
 async def test_a_device_that_says_nothing_gets_nothing_more(gateways, devices):
     gateway, first, _ = start(gateways, devices, slo_s=3.0)
     first.tell(mute=True)
-    statuses = collections.Counter(answer.status_code for answer in await answered(gateway, 12))
+    statuses = collections.Counter(answer.status_code for answer in await gateway.together(*[BODY] * 12))
     # 503: late on a busy machine.
     assert set(statuses) <= {200, 503, 504}
     lost = len(first.said("grant"))
@@ -74,7 +68,7 @@ async def test_a_device_that_says_nothing_gets_nothing_more(gateways, devices):
         return any("silent for" in line for line in gateway.log)
 
     # Nothing is tried there while it stays silent, and later it is dropped.
-    more = {answer.status_code for answer in await answered(gateway, 8)}
+    more = {answer.status_code for answer in await gateway.together(*[BODY] * 8)}
     if not dropped():
         assert more <= {200, 503}
         assert len(first.said("grant")) == lost

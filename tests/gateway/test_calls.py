@@ -64,8 +64,7 @@ async def over_http(port: int, request: bytes):
 
 
 async def over_grpc(port: int):
-    tensor = triton.InferInput("x", [1, 4], "FP32")
-    tensor.set_data_from_numpy(X)
+    tensor = triton.InferInput("x", [1, 4], "FP32").set_data_from_numpy(X)
     async with triton.InferenceServerClient(f"127.0.0.1:{port}") as client:
         while True:
             await client.infer("numbers", [tensor], headers={"authorization": f"Bearer {KEY}"})

@@ -87,8 +87,7 @@ def test_over_http_and_grpc_alike_the_nearest_is_named_and_what_can_be_had_is_gi
     assert refused.json()["error"].startswith(expected)
     assert int(refused.headers["Retry-After"]) >= 1
     with triton.InferenceServerClient(gateway.grpc) as client:
-        x = triton.InferInput("x", [1, 4], "FP32")
-        x.set_data_from_numpy(np.array(X, np.float32))
+        x = triton.InferInput("x", [1, 4], "FP32").set_data_from_numpy(np.array(X, np.float32))
         insists = {"min_accuracy": 90, "latency_ms": 5}
         with pytest.raises(InferenceServerException) as error:
             client.infer("numbers", [x], headers=KEYED, parameters=insists)

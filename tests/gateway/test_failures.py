@@ -9,7 +9,6 @@ import signal
 import socket
 import time
 
-import httpx2
 import pytest
 
 from tools.waiting import eventually_async
@@ -57,7 +56,7 @@ async def load(gateway, seconds: float, clients: int = 8, meanwhile=None, least:
     found: collections.Counter = collections.Counter()
     changed = asyncio.Event()
     end = time.monotonic() + seconds
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, verify=False) as http:
+    async with gateway.client() as http:
 
         async def client() -> None:
             while time.monotonic() < end or not changed.is_set() or sum(found.values()) < least:
@@ -105,7 +104,7 @@ async def test_a_killed_device_has_its_queries_answered_elsewhere(gateways, devi
 async def test_without_another_device_its_queries_get_a_clear_error(gateways, devices, stack):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0, stack=stack)
     only.tell(delay_s=30.0)
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
+    async with gateway.client() as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
         await asyncio.to_thread(wait_for, lambda: only.reported("grant"), "one is under way")
         only.kill()
@@ -195,7 +194,7 @@ async def test_the_only_device_is_asked_even_while_it_drains(gateways, devices):
     # It may ask for no new queries for a first run, say. Queries that are held or that come must not be lost for it.
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=2.0)
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
+    async with gateway.client() as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(6)]
 
         def under_way() -> int:
@@ -249,9 +248,7 @@ def test_late_answers_are_served_where_the_application_wants_them(gateways, devi
 async def test_too_much_at_once_is_refused_with_a_time_to_try_again(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0, NEREUS_QUEUE_ROWS="4")
     only.tell(delay_s=1.0)
-    limits = httpx2.Limits(max_connections=40)
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, limits=limits) as http:
-        answers = await asyncio.gather(*(http.post(PATH, content=BODY) for _ in range(30)))
+    answers = await gateway.together(*[BODY] * 30)
     refused = [a for a in answers if a.status_code != 200]
     assert len(answers) - len(refused) >= 8
     assert refused
@@ -265,7 +262,7 @@ async def test_a_device_that_was_silent_gets_batches_again_once_it_answers(gatew
     # Late answers are served, so that no answer depends on the machine.
     gateway, only = start(gateways, devices, ["d0"], slo_s=0.05, late="serve")
     only.signal(signal.SIGSTOP)
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
+    async with gateway.client() as http:
         first = asyncio.create_task(http.post(PATH, content=BODY))
         # Longer than a query is waited for before its device gets no more batches, and less than a stuck device gets.
         await asyncio.sleep(1.0)

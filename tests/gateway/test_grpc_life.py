@@ -27,8 +27,7 @@ KEY = dict(KEYED)
 
 
 def numbers() -> list[triton.InferInput]:
-    tensor = triton.InferInput("x", [1, 4], "FP32")
-    tensor.set_data_from_numpy(np.array(X, np.float32))
+    tensor = triton.InferInput("x", [1, 4], "FP32").set_data_from_numpy(np.array(X, np.float32))
     return [tensor]
 
 

@@ -75,8 +75,7 @@ def test_a_key_reaches_its_applications_alone_over_http_and_grpc(start):
     stats = gateway.http.get("/v2/models/stats", headers=other).json()["model_stats"]
     assert [entry["name"] for entry in stats] == ["words"]
     with triton.InferenceServerClient(gateway.grpc) as client:
-        asked = triton.InferInput("x", [1, 4], "FP32")
-        asked.set_data_from_numpy(np.array(ROW, "<f4"))
+        asked = triton.InferInput("x", [1, 4], "FP32").set_data_from_numpy(np.array(ROW, "<f4"))
         lower = {"authorization": f"Bearer {OTHER}"}
         for call in (
             lambda: client.infer("numbers", [asked], headers=lower),

@@ -11,7 +11,6 @@ import statistics
 import time
 from pathlib import Path
 
-import httpx2
 import msgspec
 import numpy as np
 import onnxruntime
@@ -20,7 +19,6 @@ import tritonclient.grpc.aio as triton
 
 from tests.executor.harness import WIDE, Executor, application, resident, turning, variant
 from tests.pressure.wire import answer, post
-from tools.waiting import eventually_async
 from workers.protocol.specs import DevicePlan, PlanSpec, Route
 
 from .conftest import AUTH, GatewayProcess, config, until
@@ -87,11 +85,6 @@ async def world(gateways, tiny_models, tmp_path):
         yield made
 
 
-def client(*gateways: GatewayProcess) -> httpx2.AsyncClient:
-    limits = httpx2.Limits(max_connections=200)
-    return httpx2.AsyncClient(headers=AUTH, timeout=120, verify=False, limits=limits)
-
-
 async def together(gateway: GatewayProcess, bodies: list[dict]) -> list[tuple[int, dict]]:
     """(status, body) of each query; all are sent in one go, on open connections."""
     opened = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", gateway.port) for _ in bodies))
@@ -114,24 +107,11 @@ def seconds_of(path: Path) -> float:
     return statistics.median(times)
 
 
-async def load(http, gateway, stop: asyncio.Event, found: collections.Counter, clients: int = 8) -> None:
-    """Send until ``stop``; count answers by (status, variant or error)."""
-
-    async def one() -> None:
-        while not stop.is_set():
-            answer = await http.post(gateway.url + PATH, json=body())
-            content = answer.json()
-            found[answer.status_code, content.get("model_version") or content.get("error")] += 1
-
-    await asyncio.gather(*(one() for _ in range(clients)))
-
-
 async def test_queries_over_both_protocols_run_together_and_get_their_own_answers(world, tiny_models):
     gateway, count = await world.start(1, world.heavy), 24
 
     async def over_grpc(client: triton.InferenceServerClient, x: np.ndarray) -> tuple[np.ndarray, int, float]:
-        tensor = triton.InferInput("x", [1, 4], "FP32")
-        tensor.set_data_from_numpy(x)
+        tensor = triton.InferInput("x", [1, 4], "FP32").set_data_from_numpy(x)
         result = await client.infer("app", [tensor], headers={"authorization": AUTH["Authorization"]})
         told = result.get_response().parameters
         return result.as_numpy("y"), told["batch_size"].int64_param, told["queue_ms"].double_param
@@ -166,8 +146,8 @@ async def test_a_burst_steps_down_in_accuracy_and_nobody_is_refused(world, tmp_p
     slow = resident(variant(1, slow_path, accuracy=99.9, name="slow"), row_s, max_batch=1)
     quick = resident(variant(2, quick_path, accuracy=80.0, name="quick"), 0.0005, max_batch=8)
     gateway = await world.start(1, slow, standby=[quick], app=app, NEREUS_QUEUE_ROWS=str(count))
-    async with client() as http:
-        calm = [await http.post(gateway.url + PATH, json=body()) for _ in range(3)]
+    async with gateway.client() as http:
+        calm = [await http.post(PATH, json=body()) for _ in range(3)]
     burst = await together(gateway, [body(i) for i in range(count)])
     assert {answer.json()["model_version"] for answer in calm} == {"slow"}
     statuses = collections.Counter(status for status, _ in burst)
@@ -181,17 +161,13 @@ async def test_constrained_queries_are_held_with_the_others_and_get_what_they_as
     gateway = await world.start(1, world.heavy, standby=[world.quick], app=app)
     path = f"/v2/models/app/versions/{insists['version']}/infer" if "version" in insists else PATH
     asked = body() | ({"parameters": insists} if "min_accuracy" in insists else {})
-    async with client() as http:
-        held = [http.post(gateway.url + PATH, json=body()) for _ in range(60)]
-        constrained = [http.post(gateway.url + path, json=asked) for _ in range(6)]
+    async with gateway.client() as http:
+        held = [http.post(PATH, json=body()) for _ in range(60)]
+        constrained = [http.post(path, json=asked) for _ in range(6)]
         found = await asyncio.gather(*held, *constrained)
     assert {answer.status_code for answer in found} == {200}
     assert {answer.json()["model_version"] for answer in found[60:]} == {"heavy"}
     assert counted(gateway, "nereus_gateway_grant_rows_sum") == 66
-
-
-async def reached_any(found: collections.Counter, count: int) -> None:
-    await eventually_async(lambda: sum(found.values()) >= count)
 
 
 async def test_an_application_that_goes_has_what_is_held_for_it_ended(world, control_plane, tmp_path):
@@ -213,10 +189,10 @@ async def test_an_application_that_goes_has_what_is_held_for_it_ended(world, con
 async def test_a_gateway_that_stops_answers_what_it_holds(world):
     slow = msgspec.structs.replace(world.heavy, max_batch=1)
     gateway = await world.start(1, slow, app=application("app", 600.0))
-    async with client() as http:
+    async with gateway.client() as http:
         wide = body()
         wide["inputs"][0] |= {"shape": [60, 4], "data": wide["inputs"][0]["data"][0] * 60}
-        waiting = [asyncio.create_task(http.post(gateway.url + PATH, json=wide)) for _ in range(60)]
+        waiting = [asyncio.create_task(http.post(PATH, json=wide)) for _ in range(60)]
         await until(lambda: gateway.health()["held"] > 30 or any(w.done() for w in waiting), "queries are held")
         assert await asyncio.to_thread(gateway.stop) == 0
         found = await asyncio.gather(*waiting, return_exceptions=True)

@@ -9,7 +9,7 @@ import pytest
 from tests.executor.harness import application
 from workers.protocol.specs import DevicePolicies, LoadPolicySpec
 
-from .conftest import AUTH, GatewayProcess, config, until
+from .conftest import config, until
 from .test_late_binding import World, plan_of
 
 HEAVY, QUICK = 1, 2
@@ -42,21 +42,21 @@ async def two(gateways, tiny_models, tmp_path, control_plane):
         yield gateway, adopt
 
 
-async def ask(http: httpx2.AsyncClient, gateway: GatewayProcess, rows: int) -> str:
+async def ask(http: httpx2.AsyncClient, rows: int) -> str:
     tensor = {"name": "x", "datatype": "FP32", "shape": [rows, 4], "data": [1.0] * 4 * rows}
-    response = await http.post(f"{gateway.url}/v2/models/app/infer", json={"inputs": [tensor]})
+    response = await http.post("/v2/models/app/infer", json={"inputs": [tensor]})
     assert response.status_code == 200, response.text
     return response.json()["parameters"]["variant"]
 
 
 async def test_devices_run_what_the_plan_s_policies_name(two):
     gateway, adopt = two
-    async with httpx2.AsyncClient(headers=AUTH, timeout=120) as http:
+    async with gateway.client() as http:
         await adopt(2, policies(1e6))
-        assert [await ask(http, gateway, rows) for rows in (1, 2, 1, 5)] == ["heavy", "quick", "heavy", "quick"]
+        assert [await ask(http, rows) for rows in (1, 2, 1, 5)] == ["heavy", "quick", "heavy", "quick"]
         # Any arrival is a load of 2/s at least: above all policies.
         await adopt(3, policies(1.0))
-        assert [await ask(http, gateway, 1) for _ in range(4)] == ["quick"] * 4
+        assert [await ask(http, 1) for _ in range(4)] == ["quick"] * 4
         # No query has an hour left.
         await adopt(4, policies(1e6, (((0.0, 0), (3_600.0, 1)),)))
-        assert await ask(http, gateway, 1) == "quick"
+        assert await ask(http, 1) == "quick"

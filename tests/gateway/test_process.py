@@ -13,19 +13,18 @@ import sys
 import time
 from collections import Counter
 
-import httpx2
 import msgspec
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from tests.running import bare_environment
+from tests.running import bare_environment, free_ports
 from tools.waiting import eventually, eventually_async
 from workers.protocol import control
 from workers.protocol.specs import Band
 
-from .conftest import AUTH, KEY, GatewayProcess, application, config, one_device, plan, wait_for
+from .conftest import KEY, GatewayProcess, application, config, one_device, plan, wait_for
 from .test_failures import BODY, PATH, X, load, start
 
 
@@ -234,7 +233,7 @@ def test_a_broken_configuration_on_disk_is_reported_and_left_alone(gateways, tmp
 async def test_sigterm_does_not_wait_for_ever(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(mute=True)
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http:
+    async with gateway.client() as http:
         waiting = asyncio.create_task(http.post(PATH, content=BODY))
         await eventually_async(lambda: only.reported("query"))
         gateway.process.send_signal(signal.SIGTERM)
@@ -263,7 +262,8 @@ def test_a_port_in_use_is_named(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        result = run(NEREUS_HOME=str(tmp_path), NEREUS_HTTP=f"127.0.0.1:{port}")
+        free = f"127.0.0.1:{free_ports(1)[0]}"
+        result = run(NEREUS_HOME=str(tmp_path), NEREUS_HTTP=f"127.0.0.1:{port}", NEREUS_GRPC=free)
     assert result.returncode == 1
     event = json.loads(result.stderr.splitlines()[-1])
     assert event["event"] == "cannot_listen"
@@ -315,8 +315,7 @@ def test_reports_which_variants_and_accuracies_queries_request(gateways, devices
     missing = gateway.infer(X, version="huge")
     assert missing.status_code == 404 and "loaded once queries name it" in missing.json()["error"]
     with triton.InferenceServerClient(gateway.grpc) as client:
-        x = triton.InferInput("x", [1, 4], "FP32")
-        x.set_data_from_numpy(np.array(X, np.float32))
+        x = triton.InferInput("x", [1, 4], "FP32").set_data_from_numpy(np.array(X, np.float32))
         with pytest.raises(InferenceServerException, match="has no such variant"):
             client.infer("numbers", [x], model_version="huge", headers={"authorization": f"Bearer {KEY}"})
         # What a key may not reach, it cannot request.

@@ -31,8 +31,7 @@ def plans(executor: Executor, version: int, *residents, stack: str = stacks.DEFA
 def asked(gateway: GatewayProcess, protocol: str) -> dict:
     grpc = protocol == "grpc"
     triton = triton_grpc if grpc else triton_http
-    tensor = triton.InferInput("x", [1, 4], "FP32")
-    tensor.set_data_from_numpy(np.ones((1, 4), np.float32))
+    tensor = triton.InferInput("x", [1, 4], "FP32").set_data_from_numpy(np.ones((1, 4), np.float32))
     headers = {name.lower(): value for name, value in AUTH.items()}
     wanted = [triton.InferRequestedOutput("y") if grpc else triton.InferRequestedOutput("y", protocol == "binary")]
     with triton.InferenceServerClient(gateway.grpc if grpc else f"127.0.0.1:{gateway.port}") as client:

@@ -17,7 +17,7 @@ from workers.gateway.in_flight import InFlightQuery
 from workers.gateway.suspects import MOST_INPUTS, REMEMBERED_S, Suspects
 from workers.v2.http import parse as parse_http
 
-from .conftest import AUTH, application, config, plan, wait_for
+from .conftest import application, config, plan, wait_for
 
 POISON = [[666.0, 2.0, 3.0, 4.0]]
 GOOD = [[1.0, 2.0, 3.0, 4.0]]
@@ -44,11 +44,6 @@ def not_tried_again(gateway, devices) -> None:
     assert sum(len(device.said("grant")) for device in devices if not device.crashed) == before
 
 
-async def together(gateway, bodies) -> list[httpx2.Response]:
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
-        return await asyncio.gather(*(http.post(PATH, content=content) for content in bodies))
-
-
 @pytest.mark.parametrize("count", [2, 4])
 async def test_a_poisonous_query_crashes_two_devices_and_is_answered_500(gateways, devices, count):
     gateway, all = poisoned(gateways, devices, count)
@@ -73,7 +68,7 @@ async def test_those_in_its_batch_are_answered_by_others(gateways, devices, comm
         device.tell(delay_s=0.3)
     # More than one batch for each device, so that innocent queries share the poison's.
     innocent = [body([[float(i), 2.0, 3.0, 4.0]]) for i in range(23)]
-    answers = await together(gateway, [body(POISON), *innocent])
+    answers = await gateway.together(body(POISON), *innocent)
     assert answers[0].status_code == 500
     assert [answer.status_code for answer in answers[1:]] == [200] * 23
     assert [answer.json()["outputs"][0]["data"][0] for answer in answers[1:]] == [2.0 * i for i in range(23)]
@@ -88,7 +83,7 @@ async def test_a_device_that_was_killed_is_no_crash(gateways, devices):
     # Nothing is answered by the first before it is killed.
     first.tell(delay_s=60.0)
     second.tell(delay_s=0.3)
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+    async with gateway.client() as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(12)]
         await asyncio.to_thread(
             wait_for, lambda: first.reported("grant") and second.reported("grant"), "both are at work"
@@ -124,7 +119,7 @@ async def test_a_client_that_has_gone_leaves_its_input_known(gateways, devices):
     gateway, all = poisoned(gateways, devices, 3)
     for device in all:
         device.tell(delay_s=6.0)
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+    async with gateway.client() as http:
         query = asyncio.create_task(http.post(PATH, content=body(POISON)))
         await asyncio.to_thread(wait_for, lambda: any(d.reported("grant") for d in all), "it is at a device")
         query.cancel()
@@ -144,7 +139,7 @@ async def test_copies_of_a_poisonous_query_do_no_more_harm_than_one(gateways, de
     for device in all:
         device.tell(delay_s=0.3)
     # The first one goes alone; the others share a batch behind it, or are held.
-    answers = await together(gateway, [body(POISON)] * 12)
+    answers = await gateway.together(*[body(POISON)] * 12)
     assert {answer.status_code for answer in answers} <= {500, 503}
     assert crashed(all) < 5
     assert gateway.infer(GOOD).status_code == 200
@@ -180,7 +175,7 @@ async def test_nobody_is_tried_where_another_query_may_be_the_cause(gateways, de
     def at_work() -> list:
         return [device for device in all if device.reported("grant")]
 
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+    async with gateway.client() as http:
         bad = post(http, "nan", POISON)
         await asyncio.to_thread(wait_for, at_work, "the poison is at a device")
         other = post(http, "nan", GOOD)
@@ -203,7 +198,7 @@ async def test_a_suspect_whose_client_leaves_is_not_blamed_on_the_next(gateways,
     gateway, all = poisoned(gateways, devices, 3, batch=8, row_s=0.5)
     for device in all:
         device.tell(delay_s=0.6)
-    async with httpx2.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+    async with gateway.client() as http:
         bad = post(http, "numbers", POISON)
         innocent = [post(http, "numbers", [[float(i), 1.0, 1.0, 1.0]]) for i in range(23)]
         await asyncio.to_thread(wait_for, lambda: crashed(all) == 1, "the first has crashed")

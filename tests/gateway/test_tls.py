@@ -53,13 +53,11 @@ def test_clients_infer_with_the_appliances_own_authority(encrypted):
     gateway = encrypted(NEREUS_QUEUE_ROWS="100000")
     authority = str(gateway.home / "tls" / "authority.pem")
     for rows in (1, len(X)):
-        tensor = tritonclient.grpc.InferInput("x", [rows, 4], "FP32")
-        tensor.set_data_from_numpy(X[:rows])
+        tensor = tritonclient.grpc.InferInput("x", [rows, 4], "FP32").set_data_from_numpy(X[:rows])
         with tritonclient.grpc.InferenceServerClient(gateway.grpc, ssl=True, root_certificates=authority) as client:
             got = client.infer("numbers", [tensor], headers={"authorization": f"Bearer {KEY}"})
             np.testing.assert_array_equal(got.as_numpy("y"), X[:rows] * 2)
-        tensor = tritonclient.http.InferInput("x", [rows, 4], "FP32")
-        tensor.set_data_from_numpy(X[:rows])
+        tensor = tritonclient.http.InferInput("x", [rows, 4], "FP32").set_data_from_numpy(X[:rows])
         context = lambda: ssl.create_default_context(cafile=authority)  # noqa: E731
         with tritonclient.http.InferenceServerClient(
             f"127.0.0.1:{gateway.port}", ssl=True, ssl_context_factory=context

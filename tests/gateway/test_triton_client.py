@@ -36,8 +36,7 @@ class Client:
         return getattr(self.client, f"get_{what}")(*names, headers=dict(KEYED), **self.json)
 
     def infer(self, application: str = "numbers", x: np.ndarray = X, outputs: str = "", **given):
-        tensor = self.triton.InferInput("x", list(x.shape), "FP32")
-        tensor.set_data_from_numpy(x)
+        tensor = self.triton.InferInput("x", list(x.shape), "FP32").set_data_from_numpy(x)
         wanted = [self.triton.InferRequestedOutput(name) for name in outputs.split()] or None
         return self.client.infer(application, [tensor], outputs=wanted, headers=dict(KEYED), **given)
 
@@ -136,8 +135,7 @@ def test_statistics_count_what_was_answered(client):
 @pytest.mark.parametrize("binary_in", [True, False])
 @pytest.mark.parametrize("binary_out", [True, False])
 def test_infers_with_json_and_binary_data(served, binary_in, binary_out):
-    tensor = over_http.InferInput("x", [2, 4], "FP32")
-    tensor.set_data_from_numpy(X, binary_data=binary_in)
+    tensor = over_http.InferInput("x", [2, 4], "FP32").set_data_from_numpy(X, binary_data=binary_in)
     wanted = [over_http.InferRequestedOutput("y", binary_out)]
     with over_http.InferenceServerClient(f"127.0.0.1:{served.port}") as client:
         result = client.infer("numbers", [tensor], outputs=wanted, headers=dict(AUTH))
@@ -148,8 +146,7 @@ def test_infers_with_json_and_binary_data(served, binary_in, binary_out):
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 def test_compresses_both_ways_over_http(served, algorithm):
     x = np.tile(X, (32, 1))
-    tensor = over_http.InferInput("x", [64, 4], "FP32")
-    tensor.set_data_from_numpy(x)
+    tensor = over_http.InferInput("x", [64, 4], "FP32").set_data_from_numpy(x)
     coded = {"request_compression_algorithm": algorithm, "response_compression_algorithm": algorithm}
     with over_http.InferenceServerClient(f"127.0.0.1:{served.port}") as client:
         for binary in (True, True, False):
@@ -161,8 +158,7 @@ def test_compresses_both_ways_over_http(served, algorithm):
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 def test_reads_compressed_messages(grpc_client, algorithm):
     x = np.tile(X, (32, 1))
-    tensor = over_grpc.InferInput("x", [64, 4], "FP32")
-    tensor.set_data_from_numpy(x)
+    tensor = over_grpc.InferInput("x", [64, 4], "FP32").set_data_from_numpy(x)
     result = grpc_client.infer("numbers", [tensor], headers=KEYED, compression_algorithm=algorithm)
     np.testing.assert_array_equal(result.as_numpy("y"), x * 2)
 
@@ -176,8 +172,7 @@ def test_carries_every_datatype_both_ways(grpc_client):
             value = np.array([[1.5, -2], [0, 3]], ml_dtypes.bfloat16)
         else:
             value = np.array([[0, 1], [1, 0]]).astype(NUMPY[name])
-        tensor = over_grpc.InferInput(name.lower(), [2, 2], name)
-        tensor.set_data_from_numpy(value)
+        tensor = over_grpc.InferInput(name.lower(), [2, 2], name).set_data_from_numpy(value)
         inputs.append(tensor)
         sent[name] = value
     result = grpc_client.infer("every", inputs, headers=KEYED)
@@ -194,8 +189,7 @@ def test_a_stream_answers_in_order_and_goes_on_after_errors(grpc_client):
     answers = queue.SimpleQueue()
     grpc_client.start_stream(lambda result, error: answers.put((result, error)), headers=KEYED)
     for i in range(100):
-        tensor = over_grpc.InferInput("x", [2, 4], "FP32")
-        tensor.set_data_from_numpy(X * i)
+        tensor = over_grpc.InferInput("x", [2, 4], "FP32").set_data_from_numpy(X * i)
         grpc_client.async_stream_infer("nothing" if i == 50 else "numbers", [tensor], request_id=str(i))
     for i in range(100):
         result, error = answers.get(timeout=60)
@@ -210,8 +204,7 @@ def test_a_stream_answers_in_order_and_goes_on_after_errors(grpc_client):
 async def test_the_asyncio_client_works(served):
     async with aio.InferenceServerClient(served.grpc) as client:
         assert await client.is_server_live()
-        tensor = aio.InferInput("x", [2, 4], "FP32")
-        tensor.set_data_from_numpy(X)
+        tensor = aio.InferInput("x", [2, 4], "FP32").set_data_from_numpy(X)
         result = await client.infer("numbers", [tensor], request_id="a", headers=KEYED)
         np.testing.assert_array_equal(result.as_numpy("y"), X * 2)
         with pytest.raises(InferenceServerException, match="no such application"):

@@ -169,9 +169,8 @@ def test_the_one_with_the_core_reports_its_gauges_and_the_other_does_not_repeat_
 
 def test_a_lone_gateway_shares_its_ports_with_nobody(two):
     for name, address in (("NEREUS_HTTP", f"127.0.0.1:{two.first.port}"), ("NEREUS_GRPC", two.first.grpc)):
-        result = run(
-            NEREUS_HOME=str(two.first.home / "other"), **{"NEREUS_HTTP": f"127.0.0.1:{free_port()}", name: address}
-        )
+        free = {port: f"127.0.0.1:{free_port()}" for port in ("NEREUS_HTTP", "NEREUS_GRPC")}
+        result = run(NEREUS_HOME=str(two.first.home / "other"), **free | {name: address})
         assert result.returncode == 1 and name in result.stderr
 
 

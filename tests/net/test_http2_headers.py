@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.net.http2.headers import HeaderDecoder, MalformedHeaders, leaves_table
+from workers.net.http2.headers import HeaderDecoder, MalformedHeaders
 from workers.net.limits import Http2Limits
-
-from .http2_client import HEAD
 
 LIMITS = Http2Limits()
 FIELDS = st.lists(
@@ -37,18 +35,31 @@ def test_heads_mean_the_same_whether_or_not_they_are_remembered(requests):
             expected: dict[bytes, bytes] = {}
             for name, value in plain.decode(block, raw=True):
                 expected[name] = expected[name] + b"," + value if name in expected else value
-            assert heads.decode(block).fields == expected
+            headers = heads.decode(block)
+            assert headers.fields == expected
+            heads.remember(headers)
 
 
-def test_only_blocks_that_leave_the_table_alone_are_taken_for_such():
-    encoder = hpack.Encoder()
-    first = encoder.encode(HEAD)
-    again = encoder.encode(HEAD)
-    assert (leaves_table(first), leaves_table(again)) == (False, True)
-    assert leaves_table(encoder.encode([("authorization", "secret", True)]))
-    assert not leaves_table(again[:-1] + b"\xff")
-    assert not leaves_table(b"\x00\x03ab")
-    assert not leaves_table(b"\x20" + again)
+def test_a_block_means_what_the_table_says_when_it_comes():
+    def path(*pieces: bytes) -> bytes:
+        return b"\x83\x86\x04\x02/p" + b"".join(pieces)
+
+    # 64 bytes of table each, of which it has 4,096: another entry that is like the latest evicts the first.
+    first, later = (b"\x40\x04name\x1c" + value * 28 for value in (b"a", b"b"))
+    oldest = path(b"\xfd")
+    heads = HeaderDecoder(LIMITS)
+
+    def said(block: bytes) -> bytes:
+        headers = heads.decode(block)
+        heads.remember(headers)
+        return headers.fields[b"name"][:1]
+
+    heads.decode(path(first, later * 63))
+    assert [said(oldest), said(oldest), len(heads._known)] == [b"a", b"a", 1]
+    heads.decode(path(later))
+    assert [said(oldest), said(oldest), len(heads._known)] == [b"b", b"b", 1]
+    heads.decode(b"\x20" + path())
+    assert not heads._known
 
 
 def test_a_head_that_is_malformed_stays_so():

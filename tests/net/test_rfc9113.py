@@ -108,6 +108,7 @@ SECTIONS: dict[str, list[Case]] = {
     "4.3 field section compression": [
         goaway("a block that cannot be decoded", COMPRESSION, wire.frame(wire.HEADERS, BOTH, 1, b"\xff\xff\xff\xff")),
         goaway("a table entry that is not there", COMPRESSION, wire.frame(wire.HEADERS, BOTH, 1, b"\xc8")),
+        goaway("a name that is cut off", COMPRESSION, wire.frame(wire.HEADERS, BOTH, 1, b"\x00\x04na")),
         goaway("PRIORITY within a block", PROTOCOL, headers(1, flags=0), PriorityFrame(1, 0, 1).serialize()),
         goaway("HEADERS of another stream within a block", PROTOCOL, headers(1, flags=0), headers(3)),
         goaway("DATA within a block", PROTOCOL, headers(1, flags=0), data(1, b"x")),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+from hpack.hpack import encode_integer
+
 Buffer = bytes | bytearray | memoryview
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -103,16 +105,4 @@ def check_padding(padding: int, length: int) -> int:
 
 def literal(name: bytes, value: bytes) -> bytes:
     """A header field outside of the dynamic table (RFC 7541, section 6.2.2)."""
-    return b"\x00" + _integer(len(name)) + name + _integer(len(value)) + value
-
-
-def _integer(value: int) -> bytes:
-    if value < 0x7F:
-        return bytes((value,))
-    encoded = bytearray(b"\x7f")
-    value -= 0x7F
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return b"\x00" + encode_integer(len(name), 7) + name + encode_integer(len(value), 7) + value

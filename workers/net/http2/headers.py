@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 import hpack
+import msgspec
 
 from workers.net.limits import Http2Limits
 
@@ -27,7 +28,7 @@ class MalformedHeaders(ValueError):
     """Headers that no request may have. The stream ends, and the connection goes on."""
 
 
-class HeaderList:
+class HeaderList(msgspec.Struct, eq=False):
     """Headers of a request.
 
     Attributes:
@@ -36,12 +37,9 @@ class HeaderList:
         block: that it was decoded from, if :meth:`HeaderDecoder.remember` may take it; else empty.
     """
 
-    __slots__ = ("block", "fields", "state")
-
-    def __init__(self, fields: dict[bytes, bytes], block: bytes):
-        self.fields = fields
-        self.block = block
-        self.state: Any = None
+    fields: dict[bytes, bytes]
+    block: bytes
+    state: Any = None
 
 
 class HeaderDecoder:
@@ -65,19 +63,22 @@ class HeaderDecoder:
         limits = self._limits
         if len(block) > limits.header_bytes:
             raise Http2Error(ENHANCE_YOUR_CALM, f"headers: at most {limits.header_bytes} bytes")
-        keeps = len(block) <= limits.known_block_bytes and leaves_table(block)
-        if not keeps:
-            # The table changes.
-            self._known.clear()
+        table = self._hpack.header_table
+        entries = table.dynamic_entries
+        before, latest = (table.maxsize, len(entries)), next(iter(entries), None)
         try:
             fields = self._hpack.decode(block, raw=True)
         except hpack.OversizedHeaderListError:
             raise Http2Error(ENHANCE_YOUR_CALM, f"headers: at most {limits.header_bytes} bytes") from None
         except (hpack.HPACKError, IndexError) as error:
             raise Http2Error(COMPRESSION_ERROR, f"headers: {error}") from None
+        # New entries come first.
+        changed = (table.maxsize, len(entries)) != before or next(iter(entries), None) is not latest
+        if changed:
+            self._known.clear()
         if len(fields) > limits.fields:
             raise MalformedHeaders(f"headers: at most {limits.fields} fields")
-        return HeaderList(_validate(fields), block if keeps else b"")
+        return HeaderList(_validate(fields), b"" if changed or len(block) > limits.known_block_bytes else block)
 
     def remember(self, headers: HeaderList) -> None:
         """Remember the headers of the latest block: its request was accepted."""
@@ -112,37 +113,3 @@ def _validate(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     if not values.get(b":path") or b":method" not in values or b":scheme" not in values:
         raise MalformedHeaders("headers: :method, :scheme and :path are needed")
     return values
-
-
-def leaves_table(block: bytes) -> bool:
-    """Whether no field changes the dynamic table (RFC 7541, section 6)."""
-    offset, size = 0, len(block)
-    try:
-        while offset < size:
-            kind = block[offset]
-            if kind & 0x80:
-                _, offset = _integer(block, offset, 0x7F)
-            elif kind & 0x60:
-                return False
-            else:
-                index, offset = _integer(block, offset, 0x0F)
-                for _ in range(1 if index else 2):
-                    length, offset = _integer(block, offset, 0x7F)
-                    offset += length
-    except IndexError:
-        return False
-    return offset == size
-
-
-def _integer(block: bytes, offset: int, mask: int) -> tuple[int, int]:
-    value = block[offset] & mask
-    offset += 1
-    if value < mask:
-        return value, offset
-    for shift in range(0, 28, 7):
-        byte = block[offset]
-        offset += 1
-        value += (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, offset
-    raise IndexError

@@ -430,20 +430,9 @@ class HttpConnection(asyncio.Protocol):
 
 class _DirectReader(asyncio.BufferedProtocol):
     def __init__(self, connection: HttpConnection, parser: RequestParser):
-        self._connection = connection
         self._parser = parser
+        self.buffer_updated, self.connection_lost = connection.body_read, connection.connection_lost
+        self.pause_writing, self.resume_writing = connection.pause_writing, connection.resume_writing
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._parser.space
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._connection.body_read(nbytes)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._connection.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        self._connection.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._connection.resume_writing()

@@ -20,7 +20,7 @@ CLOSE, KEEP_ALIVE = b"connection: close\r\n", b"connection: keep-alive\r\n"
 STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
 
-class RequestHead:
+class RequestHead(msgspec.Struct, eq=False):
     """A request's method, target and headers.
 
     Attributes:
@@ -34,30 +34,16 @@ class RequestHead:
         remembered: accept equal heads without asking again, set likewise; not worth its memory for strangers.
     """
 
-    __slots__ = (
-        "body_bytes",
-        "client",
-        "headers",
-        "length",
-        "method",
-        "persistence",
-        "query",
-        "remembered",
-        "state",
-        "target",
-    )
-
-    def __init__(self) -> None:
-        self.method = b""
-        self.target = b""
-        self.query = b""
-        self.client = ""
-        self.headers: dict[bytes, bytes] = {}
-        self.persistence = b""
-        self.length: int | None = 0
-        self.state: Any = None
-        self.body_bytes: int | None = None
-        self.remembered = True
+    method: bytes = b""
+    target: bytes = b""
+    query: bytes = b""
+    headers: dict[bytes, bytes] = {}
+    length: int | None = 0
+    persistence: bytes = b""
+    state: Any = None
+    client: str = ""
+    body_bytes: int | None = None
+    remembered: bool = True
 
 
 class Exchange(msgspec.Struct, eq=False):

@@ -11,13 +11,11 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.net import wire as h2
-from tests.net.http2_client import HEAD, Echo, prefixed
-from tests.net.test_http2_anything import ONE_TURN, Transport
+from tests.net.http2_client import HEAD, Unplugged, prefixed
 from workers.gateway.errors import Invalid, ModelFailed, Overloaded
 from workers.gateway.rpc_stream import Streaming
-from workers.net.grpc import Admitted, GrpcServer, MessageParser
-from workers.net.http2 import Http2Connection
-from workers.net.limits import GrpcLimits, Rate
+from workers.net.grpc import Admitted, MessageParser
+from workers.net.limits import Rate
 
 KIB = 1024
 
@@ -65,15 +63,12 @@ class Plane:
 class Talk:
     def __init__(self, rnd: random.Random) -> None:
         self.rnd = rnd
-        echo, self.plane, self.transport = Echo(), Plane(rnd), Transport()
+        self.plane = Plane(rnd)
         self.endpoint = Streaming(self.plane)
+        unplugged = Unplugged(message_bytes=100_000, buffered_bytes=rnd.choice([60_000, 400_000, 4_000_000]))
+        echo, self.server, self.connection = unplugged.echo, unplugged.server, unplugged.connection
+        self.transport = unplugged.transport
         echo.admit = lambda head: Admitted(echo.key, self.endpoint, client="a key")
-        self.server = GrpcServer(
-            echo,
-            GrpcLimits(message_bytes=100_000, buffered_bytes=rnd.choice([60_000, 400_000, 4_000_000]), http2=ONE_TURN),
-        )
-        self.connection = Http2Connection(self.server, self.server.limits.http2)
-        self.connection.connection_made(self.transport)
         self.encoder = hpack.Encoder()
         self.asked: dict[int, list[str]] = {}
         self.hear(h2.PREFACE + h2.settings({h2.INITIAL_WINDOW_SIZE: rnd.choice([0, 100, 5000, 1 << 20])}))

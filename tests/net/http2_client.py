@@ -16,10 +16,11 @@ import hpack
 from tools.waiting import eventually_async
 from workers.net import compression
 from workers.net.grpc import Admitted, Call, Code, GrpcServer, StatusError, parse_timeout
-from workers.net.http2 import HeaderList
-from workers.net.limits import GrpcLimits
+from workers.net.http2 import HeaderList, Http2Connection
+from workers.net.limits import GrpcLimits, Http2Limits
 
 from . import wire as h2
+from .http1_client import Transport
 
 CODE = grpc.StatusCode
 KIB = 1024
@@ -184,6 +185,25 @@ async def serving(
     finally:
         await server.drain(0.1)
         await server.close()
+
+
+class Unplugged:
+    """A server's connection without a socket, an event loop, or sweeps of its own."""
+
+    def __init__(self, message_bytes: int = MIB, buffered_bytes: int = 4 * MIB, **limits):
+        self.echo, self.transport = Echo(), Transport()
+        # There is no event loop that would give it a next turn.
+        made = GrpcLimits(
+            message_bytes=message_bytes, buffered_bytes=buffered_bytes, http2=Http2Limits(turn_s=60.0), **limits
+        )
+        self.server = GrpcServer(self.echo, made)
+        self.connection = Http2Connection(self.server, made.http2)
+        self.connection.connection_made(self.transport)
+
+    @property
+    def left(self) -> tuple[int, int, int]:
+        """Streams, and bytes of requests and responses that the server counts."""
+        return self.server.streams, self.server.reading, self.server.unsent
 
 
 async def eventually(true, what: str) -> None:

@@ -7,16 +7,18 @@ import contextlib
 import gc
 import socket
 import struct
+import time
 
 import grpc
 import grpc.aio
+import hpack
 import pytest
 
 from workers.net.grpc import Call, MessageParser
 from workers.net.limits import Rate
 
 from . import wire as h2
-from .http2_client import CODE, KIB, MIB, Peer, connected, eventually, prefixed, serving, status, to
+from .http2_client import CODE, KIB, MIB, Unplugged, connected, eventually, prefixed, serving, status, to
 
 RATE = Rate()
 
@@ -208,67 +210,79 @@ async def test_a_real_client_loses_no_call_while_its_server_stops():
                 await asking
 
 
-async def test_a_message_that_does_not_go_on_is_given_up():
-    async with serving(read_s=0.5) as (server, _), connected(server.port) as peer:
-        peer.send(peer.head(1), h2.frame(h2.DATA, 0, 1, prefixed(b"abc")[:6]))
-        peer.send(peer.head(3, fields=to("/streams")))
-        peer.send(peer.head(5, fields=to("/streams")), h2.frame(h2.DATA, 0, 5, prefixed(b"abc")[:6]))
-        peer.ask(7, b"x", to("/hold"))
-        found = {}
-        while len(found) < 2:
-            kind, flags, number, payload = await peer.frame()
-            if kind == h2.HEADERS and flags & h2.END_STREAM:
-                found[number] = dict(peer.decoder.decode(payload, raw=True))[b"grpc-message"]
-        assert found == dict.fromkeys((1, 5), b"message: nothing arrived for 0.5 s")
-        # A stream between its messages, and a call that waits for its answer, have all the time that they like.
-        assert [call.number for connection in server.connections for call in connection.streams.values()] == [3, 7]
+class Passing(Unplugged):
+    """A client's connection whose time passes as a test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, settings: dict[int, int] | None = None, **limits):
+        self.now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        super().__init__(**limits)
+        self.encoder, self.decoder = hpack.Encoder(), hpack.Decoder()
+        self.connection.data_received(h2.PREFACE + h2.settings(settings or {}))
+
+    def call(self, number: int, path: str, data: bytes, flags: int = 0) -> None:
+        head = h2.frame(h2.HEADERS, h2.END_HEADERS, number, self.encoder.encode(to(path)))
+        self.connection.data_received(head + h2.frame(h2.DATA, flags, number, data))
+
+    def trickle(self, number: int, *pieces: bytes) -> None:
+        """Send data, a piece each second; the server's sweeps come as often."""
+        for piece in pieces:
+            self.now += 1.0
+            self.connection.data_received(h2.frame(h2.DATA, 0, number, piece))
+            self.server.sweep(self.now)
+
+    def ended(self) -> dict[int, bytes | int]:
+        """Messages of calls that ended in errors, or the codes of their resets, since the last look."""
+        out, found = bytes(self.transport.out), {}
+        self.transport.out.clear()
+        while out:
+            length, kind, flags, number = h2.parse_header(out)
+            payload, out = out[h2.HEADER_BYTES : h2.HEADER_BYTES + length], out[h2.HEADER_BYTES + length :]
+            if kind == h2.HEADERS:
+                fields = dict(self.decoder.decode(payload, raw=True))
+                if flags & h2.END_STREAM:
+                    found[number] = fields[b"grpc-message"]
+            elif kind == h2.RST_STREAM and (code := int.from_bytes(payload)) != h2.NO_ERROR:
+                found[number] = code
+        return found
 
 
-async def trickle(peer: Peer, number: int, *frames: bytes) -> tuple[grpc.StatusCode, str]:
-    """The status of a call that goes on with these frames, one each 0.1 s."""
-
-    async def send() -> None:
-        for frame in frames:
-            peer.send(h2.frame(h2.DATA, 0, number, frame))
-            await asyncio.sleep(0.1)
-
-    sending = asyncio.create_task(send())
-    try:
-        return await status(peer, number)
-    finally:
-        sending.cancel()
+CUT_OFF = prefixed(b"abc")[:6]
 
 
-async def test_empty_frames_do_not_keep_a_call():
-    async with serving(read_s=0.5) as (server, _), connected(server.port) as peer:
-        for number, begun in ((1, b""), (3, prefixed(b"abc")[:6])):
-            peer.send(peer.head(number), h2.frame(h2.DATA, 0, number, begun))
-            found = await trickle(peer, number, *[b""] * 1000)
-            assert found == (CODE.INVALID_ARGUMENT, "message: nothing arrived for 0.5 s")
-        assert (server.streams, server.reading) == (0, 0)
+def test_a_message_that_does_not_go_on_is_given_up(monkeypatch):
+    peer = Passing(monkeypatch)
+    peer.call(1, "/echo", CUT_OFF)
+    peer.call(3, "/streams", b"")
+    peer.call(5, "/streams", CUT_OFF)
+    peer.call(7, "/hold", prefixed(b"x"), h2.END_STREAM)
+    # Empty frames are no progress.
+    peer.trickle(1, *[b""] * 29)
+    assert not peer.ended()
+    peer.trickle(1, b"", b"")
+    assert peer.ended() == dict.fromkeys((1, 5), b"message: nothing arrived for 30 s")
+    # A stream between its messages, and a call that waits for its answer, have all the time that they like.
+    assert list(peer.connection.streams) == [3, 7]
 
 
-async def test_the_message_of_a_call_that_takes_one_has_only_so_long():
-    async with serving(message_s=0.5) as (server, _), connected(server.port) as peer:
-        peer.send(peer.head(1), h2.frame(h2.DATA, 0, 1, prefixed(bytes(20000))[:6]))
-        found = await trickle(peer, 1, *[b"a"] * 1000)
-        assert found == (CODE.INVALID_ARGUMENT, "message: must have come within 0.5 s")
-        # Those of a stream have no such time in all.
-        peer.send(peer.head(3, fields=to("/streams")))
-        for _ in range(20):
-            peer.send(h2.frame(h2.DATA, 0, 3, prefixed(b"abc")))
-            await asyncio.sleep(0.1)
-        assert (server.streams, server.reading) == (1, 0)
+def test_the_message_of_a_call_that_takes_one_has_only_so_long(monkeypatch):
+    peer = Passing(monkeypatch, message_s=20.0)
+    peer.call(1, "/echo", prefixed(bytes(20_000))[:6])
+    peer.trickle(1, *[b"a"] * 21)
+    assert peer.ended() == {1: b"message: must have come within 20 s"}
+    # Those of a stream have no such time in all.
+    peer.call(3, "/streams", b"")
+    peer.trickle(3, *[prefixed(b"abc")] * 60)
+    assert (peer.ended(), peer.left) == ({}, (1, 0, 0))
 
 
 @pytest.mark.parametrize("path", ["/echo", "/streams"])
-async def test_a_message_must_come_with_a_least_rate(path):
-    async with serving(message_rate=Rate(period_s=0.5)) as (server, _), connected(server.port) as peer:
-        peer.send(peer.head(1, fields=to(path)))
-        peer.send(*[h2.frame(h2.DATA, 0, 1, piece) for piece in (prefixed(bytes(100_000))[:5], bytes(16_000))])
-        code, words = await trickle(peer, 1, *[b"a"] * 1000)
-        assert (code, "at least 4096 bytes/s" in words) == (CODE.INVALID_ARGUMENT, True)
-        assert (server.streams, server.reading) == (0, 0)
+def test_a_message_must_come_with_a_least_rate(monkeypatch, path):
+    peer = Passing(monkeypatch)
+    peer.call(1, path, prefixed(bytes(100_000))[:16_000])
+    peer.trickle(1, *[b"a"] * 31)
+    assert peer.ended() == {1: b"message: at least 4096 bytes/s on average over 30 s"}
+    assert peer.left == (0, 0, 0)
 
 
 def test_the_rate_of_messages_is_that_of_the_last_period():
@@ -289,18 +303,14 @@ def test_the_rate_of_messages_is_that_of_the_last_period():
     assert not messages.slow(now + 10 * RATE.period_s)
 
 
-async def test_a_call_without_a_key_has_only_so_long():
-    settings = {h2.INITIAL_WINDOW_SIZE: 4}
-    async with serving(public_call_s=0.5) as (server, _), connected(server.port, settings) as peer:
-        peer.send(peer.head(1, fields=to("/open")), h2.frame(h2.DATA, 0, 1, prefixed(bytes(60))[:6]))
-        found = await trickle(peer, 1, *[b"a"] * 20, *[b""] * 1000)
-        assert found == (CODE.INVALID_ARGUMENT, "message: must have come within 0.5 s")
-        # Nor does it stay where its answer is not taken.
-        peer.ask(3, b"alive?", to("/open"))
-        while (await peer.until(h2.RST_STREAM))[1] != 3:
-            # That of the first one says that the rest of its request is not needed.
-            pass
-        assert (server.streams, server.reading, server.unsent, len(server._public)) == (0, 0, 0, 0)
+def test_a_call_without_a_key_has_only_so_long(monkeypatch):
+    peer = Passing(monkeypatch, {h2.INITIAL_WINDOW_SIZE: 4})
+    peer.call(1, "/open", prefixed(bytes(60))[:6])
+    # Nor does it stay where its answer is not taken.
+    peer.call(3, "/open", prefixed(b"alive?"), h2.END_STREAM)
+    peer.trickle(1, *[b"a"] * 11)
+    assert peer.ended() == {1: b"message: must have come within 10 s", 3: h2.ENHANCE_YOUR_CALM}
+    assert (*peer.left, len(peer.server._public)) == (0, 0, 0, 0)
 
 
 async def test_calls_without_a_key_take_the_place_of_older_ones_and_no_room_of_others():
@@ -323,11 +333,12 @@ async def test_calls_without_a_key_take_the_place_of_older_ones_and_no_room_of_o
     await eventually(lambda: (server.streams, len(server._public)) == (0, 0), "nothing is left")
 
 
-async def test_an_answer_that_is_not_taken_is_given_up():
-    async with serving(write_s=0.5) as (server, _), connected(server.port, {h2.INITIAL_WINDOW_SIZE: 4}) as peer:
-        peer.ask(1, b"a" * 100)
-        assert await peer.until(h2.RST_STREAM) == (0, 1, b"\0\0\0\x08")
-        assert (server.unsent, server.streams) == (0, 0)
+def test_an_answer_that_is_not_taken_is_given_up(monkeypatch):
+    peer = Passing(monkeypatch, {h2.INITIAL_WINDOW_SIZE: 4})
+    peer.call(1, "/echo", prefixed(b"a" * 100), h2.END_STREAM)
+    peer.now += 121.0
+    peer.server.sweep(peer.now)
+    assert (peer.ended(), peer.left) == ({1: h2.CANCEL}, (0, 0, 0))
 
 
 async def test_a_client_that_reads_nothing_is_read_no_further():

@@ -10,19 +10,10 @@ import weakref
 import hpack
 import pytest
 
-from workers.net.grpc.server import GrpcServer
-from workers.net.http2 import Http2Connection
-from workers.net.limits import GrpcLimits, Http2Limits
-
 from . import wire as h2
-from .http1_client import Transport
-from .http2_client import HEAD, Echo, prefixed
+from .http2_client import HEAD, Unplugged, prefixed
 
 PATHS = ("/echo", "/echo", "/hold", "/streams", "/nothing")
-
-
-#: there is no event loop that would give a connection its next turn
-ONE_TURN = Http2Limits(turn_s=60.0)
 
 
 def anything(rnd: random.Random) -> bytes:
@@ -60,13 +51,8 @@ def anything(rnd: random.Random) -> bytes:
 
 def converse(rnd: random.Random) -> tuple[bytes, int]:
     """One connection; what it was sent, and how many calls were answered meanwhile."""
-    echo = Echo()
-    server, transport = (
-        GrpcServer(echo, GrpcLimits(message_bytes=100_000, buffered_bytes=300_000, http2=ONE_TURN)),
-        Transport(),
-    )
-    connection = Http2Connection(server, server.limits.http2)
-    connection.connection_made(transport)
+    unplugged = Unplugged(message_bytes=100_000, buffered_bytes=300_000)
+    echo, connection = unplugged.echo, unplugged.connection
     data, answered = anything(rnd), 0
     while data:
         size = rnd.choice([1, 7, 100, 5000, 100_000])
@@ -84,14 +70,14 @@ def converse(rnd: random.Random) -> tuple[bytes, int]:
             connection.sweep(time.monotonic())
     if connection.paused:
         connection.resume_writing()
-    assert server.streams == len(connection.streams)
+    assert unplugged.server.streams == len(connection.streams)
     for stream in connection.streams.values():
         # Streams with something to send go on as soon as a window opens.
         assert stream.outbox is None or stream.window <= 0 or stream.number in connection.blocked
     assert not connection.blocked or connection.window <= 0
     connection.connection_lost(None)
-    assert (server.streams, server.reading, server.unsent) == (0, 0, 0)
-    return bytes(transport.out), answered
+    assert unplugged.left == (0, 0, 0)
+    return bytes(unplugged.transport.out), answered
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -118,10 +104,7 @@ async def test_whatever_comes_is_accounted_for(seed):
 
 @pytest.mark.parametrize("more", [b"", h2.frame(h2.HEADERS, 0, 1, b"\x88")])
 async def test_a_connection_that_is_gone_leaves_memory_without_the_collector(more):
-    server = GrpcServer(Echo(), GrpcLimits(message_bytes=1000, buffered_bytes=1000, http2=ONE_TURN))
-    connection = Http2Connection(server, server.limits.http2)
-    del server
-    connection.connection_made(Transport())
+    connection = Unplugged().connection
     connection.data_received(h2.PREFACE + h2.settings({}) + more)
     gc.disable()
     try:

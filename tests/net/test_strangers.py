@@ -21,29 +21,17 @@ from hyperframe.frame import DataFrame, Frame, GoAwayFrame, RstStreamFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.net.grpc import GrpcServer
-from workers.net.http2 import Http2Connection
-from workers.net.limits import GrpcLimits, Http2Limits
-
 from . import wire
-from .http1_client import Transport
-from .http2_client import HEAD, Echo, eventually, prefixed, serving
-
-#: there is no event loop that would give a connection its next turn
-ONE_TURN = Http2Limits(turn_s=60.0)
+from .http2_client import Unplugged, eventually, prefixed, serving, to
 
 # --- hyper-h2 as oracle: it raises where what we write is not HTTP/2 --------------------------------------------------
 
 
-class Oracle:
+class Oracle(Unplugged):
     """A connection of hyper-h2's to a server of ours, without sockets."""
 
     def __init__(self, windows: int):
-        self.echo, self.transport = Echo(), Transport()
-        limits = GrpcLimits(message_bytes=300_000, buffered_bytes=10_000_000, http2=ONE_TURN)
-        self.server = GrpcServer(self.echo, limits)
-        self.connection = Http2Connection(self.server, limits.http2)
-        self.connection.connection_made(self.transport)
+        super().__init__(message_bytes=300_000, buffered_bytes=10_000_000)
         self.client = H2Connection(H2Configuration(client_side=True))
         self.client.local_settings = Settings(True, {SettingCodes.INITIAL_WINDOW_SIZE: windows})
         self.client.initiate_connection()
@@ -98,7 +86,7 @@ def test_what_the_server_writes_is_http2_to_hyper_h2(actions, windows):
             if action in ("ask", "hold", "nothing"):
                 number = client.get_next_available_stream_id()
                 path = {"ask": "/echo", "hold": "/hold", "nothing": "/missing"}[action]
-                client.send_headers(number, [(name, path if name == ":path" else value) for name, value in HEAD])
+                client.send_headers(number, to(path))
                 oracle.exchange()
                 if action == "nothing":
                     expected[number] = None
@@ -136,7 +124,7 @@ def test_what_the_server_writes_is_http2_to_hyper_h2(actions, windows):
                 assert oracle.fields[number][b"grpc-status"] == b"12"
             else:
                 assert (oracle.data[number], oracle.fields[number][b"grpc-status"]) == (body, b"0")
-        assert (oracle.server.streams, oracle.server.reading, oracle.server.unsent) == (0, 0, 0)
+        assert oracle.left == (0, 0, 0)
         oracle.connection.connection_lost(None)
 
     asyncio.run(main())
@@ -153,15 +141,12 @@ def test_what_the_server_writes_is_http2_to_hyper_h2(actions, windows):
 )
 def test_hostile_frames_end_in_a_reason_and_never_in_a_fault(hostile):
     async def main() -> None:
-        echo, transport = Echo(), Transport()
-        limits = GrpcLimits(message_bytes=1000, buffered_bytes=10_000, http2=ONE_TURN)
-        server = GrpcServer(echo, limits)
-        connection = Http2Connection(server, limits.http2)
-        connection.connection_made(transport)
+        unplugged = Unplugged(message_bytes=1000, buffered_bytes=10_000)
+        connection = unplugged.connection
         connection.data_received(wire.PREFACE + wire.settings({}))
         for kind, flags, number, payload in hostile:
             connection.data_received(wire.frame(kind, flags, number, payload))
-        out, reasons = memoryview(bytes(transport.out)), []
+        out, reasons = memoryview(bytes(unplugged.transport.out)), []
         while out:
             frame, length = Frame.parse_frame_header(out[:9], strict=True)
             frame.parse_body(out[9 : 9 + length])
@@ -169,11 +154,11 @@ def test_hostile_frames_end_in_a_reason_and_never_in_a_fault(hostile):
             if isinstance(frame, GoAwayFrame | RstStreamFrame):
                 reasons.append(frame.error_code)
             else:
-                assert echo.got or not isinstance(frame, DataFrame)
+                assert unplugged.echo.got or not isinstance(frame, DataFrame)
         assert wire.INTERNAL_ERROR not in reasons
         assert len([code for code in reasons if code]) <= 1 + len(hostile)
         connection.connection_lost(None)
-        assert (server.streams, server.reading, server.unsent) == (0, 0, 0)
+        assert unplugged.left == (0, 0, 0)
 
     asyncio.run(main())
 
